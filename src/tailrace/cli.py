@@ -145,8 +145,9 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
     is_json = log_format == "json"
     if pipelines[0].named is not None:
         from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
+        from tailrace.verify.schedule import Verifications as Comparisons  # noqa: PLC0415
 
-        run_with_views(pipelines, log_file, is_json=is_json, log_max_size=log_max_size)
+        run_with_views(pipelines, log_file, Comparisons, is_json=is_json, log_max_size=log_max_size)
         return
     (pipeline,) = pipelines
     from tailrace.pipeline import run as engine  # noqa: PLC0415
@@ -159,6 +160,7 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
     from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
+    from tailrace.verify.schedule import Verifications  # noqa: PLC0415
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
@@ -180,7 +182,10 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
         if pipeline.signals.topic is not None:
             stack.enter_context(SignalTopic(pipeline, view.on_notice))
         notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        watchers: list[Watcher] = [view, metrics, notifier, service, EventLog(batches=is_json)]
+        events = EventLog(batches=is_json)
+        tell = Watchers((view, events)).on_notice
+        verifications = Verifications(pipeline, tell, notifier.send, metrics.on_comparisons, stop)
+        watchers: list[Watcher] = [view, metrics, notifier, service, events, verifications]
         if pipeline.telemetry is not None:
             from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
 
@@ -189,7 +194,9 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
             from tailrace.pipeline.lineage import Lineage  # noqa: PLC0415
 
             watchers.append(stack.enter_context(Lineage(pipeline, view.on_notice)))
-        engine.run(pipeline, Watchers(watchers), stop, log.file)
+        with verifications:
+            engine.run(pipeline, Watchers(watchers), stop, log.file)
+            verifications.finish()
 
 
 def _size(text: str) -> int:

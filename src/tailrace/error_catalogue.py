@@ -771,7 +771,8 @@ CATALOGUE = {
         (),
         "InnoDB performs CASCADE and SET NULL itself, and does not write the changed child rows to the log.",
         "Use MySQL 9.6 or later with `innodb_native_foreign_keys = OFF`, or change child rows by "
-        "statements of the application.",
+        "statements of the application. `pipeline.verify` with `repair: schedule` finds such rows and "
+        "corrects them.",
     ),
     "TR-2119": Condition(
         "`max_allowed_packet` is small",
@@ -2085,6 +2086,15 @@ CATALOGUE = {
         (StateError,),
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
+    ),
+    "TR-8110": Condition(
+        "a target differs from its table",
+        (StateError,),
+        "A comparison of `pipeline.verify`, or one that a signal asked for, has found it. Somebody wrote to "
+        "the target, or rows changed at the source without being logged: a foreign key with CASCADE, "
+        "`sql_log_bin = 0`. With `on-differences: fail` it ends the pipeline.",
+        "See which rows: `tailrace verify PIPELINE.YAML`. Correct them: `tailrace repair PIPELINE.YAML`, or "
+        "have it done each time: `pipeline.verify.repair: schedule`.",
     ),
     "TR-8146": Condition(
         "a table could not be compared after its repair",

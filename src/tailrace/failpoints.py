@@ -30,6 +30,9 @@ Failpoints, in the order in which a batch reaches them:
     park.sink          driver: a sink is parked, its stream has not begun anew
     resume.sink        driver: a sink is no longer parked, it has not been given a batch
     sink.committed     driver: the sink has committed the whole batch, Spark's commit log has not
+    verify.begun       driver: a table is being compared beside the stream
+    verify.found       driver: differences were found, their rows are not to be read again yet
+    verify.requested   driver: differing rows are to be read again
 """
 
 from __future__ import annotations
@@ -59,6 +62,9 @@ POINTS = frozenset(
         "park.sink",
         "resume.sink",
         "sink.committed",
+        "verify.begun",
+        "verify.found",
+        "verify.requested",
     }
 )
 VARIABLE = "TAILRACE_FAILPOINT"

@@ -18,6 +18,7 @@ from tailrace.pipeline.doctor import diagnose
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.status import Status, status
 from tailrace.pipeline.status_text import lines
+from tailrace.pipeline.verify_state import Comparison, VerifyState
 from tests.support import postgres as postgres_support
 from tests.support.engine import Engine, options_for
 from tests.support.json_schema import problems
@@ -188,7 +189,19 @@ def test_status_tells_what_each_table_waits_for(shop: Shop) -> None:
     assert tables["shop.bad"]["parked"]["code"] == "TR-7001"
     assert tables["shop.bad"]["parked"]["remedy"] == "tailrace resume PIPELINE.YAML shop.bad"
     assert tables["shop.old"]["complete_up_to"] is not None
+    now_ms = planned.at_ms - 7_230_000
+    compared = {
+        "shop.old": Comparison(1, 2, 3, at_ms=now_ms, batch=1, source_rows=9, target_rows=8, differences=1),
+        "shop.new": Comparison(1, reason="rows of `shop.new` are being read"),
+    }
+    VerifyState(1, {"delta": compared}).write(load_pipeline(shop.file).checkpoint)
+    tables = {table["name"]: table for table in shop.status().to_json()["tables"]}
+    assert tables["shop.old"]["compared"][0]["differences"] == 1
+    assert tables["shop.new"]["compared"][0]["at"] is None
+    assert tables["shop.bad"]["compared"] == []
     text = shop.text()
+    assert "sink delta: compared 2 h ago: rows that differ: 1" in text
+    assert "sink delta: never compared; not compared now: rows of `shop.new` are being read" in text
     assert "except 2 tables" in text
     assert "shop.bad: parked: no such type [TR-7001]; complete up to 2023-11-14T22:13:20.000Z" in text
     assert "drop the column" in text

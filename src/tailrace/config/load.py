@@ -427,6 +427,8 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
         return _texts(_mapping(value, path), path)
     if hint is Secret:
         return _secret(_typed(str, value, path), path)
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint, value, path)  # type: ignore[arg-type]
     if typing.get_origin(hint) is tuple:
         listed = value.split(",") if isinstance(value, str) else value
         if not isinstance(listed, list):

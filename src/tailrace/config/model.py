@@ -28,6 +28,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sinks import SinkSettings
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
+from tailrace.config.verification import VerifySettings
 from tailrace.errors import ConfigError
 from tailrace.extras import require
 
@@ -112,6 +113,7 @@ class PipelineSettings:
         restarts_per_hour: how often within an hour; 0: no limit.
         on_failure: a command to run, or a webhook to call, when the pipeline ends with an error.
         max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
+        verify: when tables are compared with their targets; None: only when somebody asks for it.
         spark: further Spark settings; secrets as references.
 
     Raises:
@@ -129,6 +131,7 @@ class PipelineSettings:
     restarts_per_hour: int = 60
     on_failure: Secret | None = None
     max_parked: int = 10
+    verify: VerifySettings | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -97,6 +97,7 @@ class Enumerator:
         source: the database.
         parallelism: snapshot splits that are read concurrently.
         requests: requests to the stream, None if it accepts none.
+        compares: whether the process that runs the stream compares tables with their targets.
         clock: monotonic seconds.
 
     Attributes:
@@ -110,6 +111,7 @@ class Enumerator:
         *,
         parallelism: int,
         requests: Requests | None = None,
+        compares: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         #: The options as they were given: a signal may have set other tables in those that are used.
@@ -119,7 +121,7 @@ class Enumerator:
         self._sizing = BatchSizing(parallelism, clock)
         self._log: Log | None = None
         self._horizon = Horizon()
-        self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect)
+        self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect, compares=compares)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._set_up(options, source)
         self._freshness = Freshness(self._log_clock, clock)

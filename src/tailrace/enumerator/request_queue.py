@@ -35,6 +35,7 @@ class RequestQueue:
         requests: those that users and the pipeline make; None: there are none.
         horizon: extended to where what was asked for begins.
         dialect: the database: some signals are not possible on each.
+        compares: see `signals.Context`.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class RequestQueue:
         horizon: Horizon,
         *,
         dialect: str,
+        compares: bool = False,
     ) -> None:
         self._requests = requests
+        self._compares = compares
         self._dialect = dialect
         self._horizon = horizon
         #: The log's end when requests to read tables again were found, by id: as with gaps.
@@ -70,7 +73,7 @@ class RequestQueue:
 
     def _context(self, offset: StreamOffset, decision: Decision | None = None) -> signals.Context:
         self._captured.require_read(offset)
-        return signals.Context(self._captured.schemas, self._dialect, decision)
+        return signals.Context(self._captured.schemas, self._dialect, decision, self._compares)
 
     def sets_tables(self, waiting: Sequence[Request]) -> Request | None:
         """The signal that sets the tables of the next batch; to be asked after `note`."""

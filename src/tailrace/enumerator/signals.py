@@ -4,6 +4,7 @@
     park, resume                 the requests of those names
     set-tables                   other captured tables, decided before the batch (`enumerator.table_setting`)
     stop-, pause-, resume-snapshot, log, schema-changes ...    a change of the offset, or just an answer
+    verify, repair               an answer, upon which `tailrace run` compares the tables
 
 A signal takes effect in the offset that accepts it, with its answer: a batch that is repeated answers the
 same (`pipeline.notifications` tells it). What cannot be obeyed is answered, too, and is never an error.
@@ -37,9 +38,9 @@ _REQUESTS: dict[str, Kind] = {
 _REFUSED = {
     "set-binlog-position": "a running stream keeps its position; stop the pipeline, then: "
     "tailrace offsets set PIPELINE.YAML",
-    "verify": "a stream compares nothing; run: tailrace verify PIPELINE.YAML",
-    "repair": "a stream compares nothing; run: tailrace repair PIPELINE.YAML",
 }
+#: Signals that the process which runs the pipeline obeys, beside the stream.
+COMPARISONS = ("verify", "repair")
 #: Every type of signal that is known.
 TYPES = (
     *_REQUESTS,
@@ -49,6 +50,7 @@ TYPES = (
     "resume-snapshot",
     "log",
     "schema-changes",
+    *COMPARISONS,
     *_REFUSED,
 )
 #: Most signals that wait in an offset; others are refused.
@@ -70,11 +72,13 @@ class Context:
         tables: the captured tables, by name.
         dialect: the database.
         decision: what was decided about a signal that sets the tables; None: there is none.
+        compares: whether the process that runs the stream compares tables with their targets.
     """
 
     tables: Mapping[str, TableSchema]
     dialect: str
     decision: Decision | None = None
+    compares: bool = False
 
 
 def resolved(requests: Sequence[Request], offset: StreamOffset, context: Context) -> list[Request]:
@@ -207,6 +211,8 @@ def answered(offset: StreamOffset, request: Request, context: Context) -> Stream
             raise _RefusedError(signal.problem)
         if signal.type in _REQUESTS:
             return _accepted(offset, request, context)
+        if signal.type in COMPARISONS:
+            return _compare(offset, signal, context)
         if signal.type in _REFUSED:
             raise _RefusedError(_REFUSED[signal.type])
         if signal.type == table_setting.TYPE:
@@ -261,6 +267,21 @@ def _set_tables(offset: StreamOffset, signal: Signal, decision: Decision) -> Str
         raise _RefusedError(decision.problem)
     offset = replace(offset, setting=decision.setting)
     return _with(offset, signal, "COMPLETED", decision.reason, (*decision.taken_in, *decision.left_out))
+
+
+def _compare(offset: StreamOffset, signal: Signal, context: Context) -> StreamOffset:
+    """Accept a comparison, which happens outside of the stream: the answer names its tables; none: all."""
+    if not context.compares:
+        raise _RefusedError(
+            "a stream compares nothing, and this one is not run by `tailrace run`; use the command: "
+            f"tailrace {signal.type} PIPELINE.YAML"
+        )
+    names = {*context.tables, *offset.names(), *offset.parked}
+    patterns = _patterns(signal)
+    tables = set().union(*(_matched(text, names) for text in patterns)) if patterns else set()
+    if patterns and not tables:
+        raise _RefusedError(f"no captured table matches {', '.join(f'`{text}`' for text in patterns)}")
+    return _with(offset, signal, "ACCEPTED", "", sorted(tables))
 
 
 def _stop(offset: StreamOffset, signal: Signal) -> StreamOffset:

@@ -22,7 +22,9 @@ MOST_REASON = 1_000
 _MOST_DEPTH = 8
 
 #: What became of a signal.
-Status = Literal["COMPLETED", "ABORTED", "SKIPPED", "PAUSED", "RESUMED", "STOPPED", "UNKNOWN_SCHEMA"]
+Status = Literal[
+    "COMPLETED", "ABORTED", "SKIPPED", "PAUSED", "RESUMED", "STOPPED", "UNKNOWN_SCHEMA", "ACCEPTED"
+]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from tailrace import __version__
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.progress import StreamView, schema_changes
+from tailrace.pipeline.verify_state import Comparison
 from tailrace.sinks.base import Written
 from tailrace.sinks.timings import WRITE
 from tailrace.sources import registry as sources
@@ -69,6 +70,7 @@ class Metrics(Collector):
         self._step = "connecting"
         self._waits = False
         self._reported = False
+        self._comparisons: Mapping[str, Mapping[str, Comparison]] = {}
         self.registry = CollectorRegistry()
         labels = ("pipeline",)
 
@@ -164,6 +166,11 @@ class Metrics(Collector):
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
 
+    def on_comparisons(self, tables: Mapping[str, Mapping[str, Comparison]]) -> None:
+        """What is known of comparisons has changed, by the names of sink and table."""
+        with self._lock:
+            self._comparisons = tables
+
     # ---- what is now ---------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
@@ -175,6 +182,7 @@ class Metrics(Collector):
             yield from self._of_stream()
             yield from self._of_tables()
             yield from self._of_sinks()
+            yield from self._of_comparisons()
 
     def describe(self) -> list[Metric]:
         """Nothing: which metrics there are depends on the source."""
@@ -232,6 +240,20 @@ class Metrics(Collector):
             parked.add_metric([self._pipeline, name], int(None in left_out))
             tables.add_metric([self._pipeline, name], len(left_out) - left_out.count(None))
         yield from (parked, tables)
+
+    def _of_comparisons(self) -> Iterator[Metric]:
+        labels = ("table", "sink")
+        differences = self._gauge("verify_differences", "Rows that differed from the target.", *labels)
+        at = self._gauge("verify_timestamp_seconds", "When the table was compared last.", *labels)
+        rows = self._gauge("verify_rows", "Rows of the source that were compared then.", *labels)
+        for sink, tables in self._comparisons.items():
+            for name, known in tables.items():
+                if known.at_ms is not None:
+                    of_table = [self._pipeline, name, sink]
+                    differences.add_metric(of_table, known.differences or 0)
+                    at.add_metric(of_table, known.at_ms / 1000)
+                    rows.add_metric(of_table, known.source_rows or 0)
+        yield from (differences, at, rows)
 
     def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"tailrace_{name}", text, labels=["pipeline", *labels])

@@ -28,6 +28,8 @@ SIGNAL = "Signal"
 TABLE = "Table"
 SINK = "Sink"
 LOG = "Log"
+VERIFICATION = "Verification"
+REPAIR = "Repair"
 #: Signals that are answered by notifications of a snapshot.
 _SNAPSHOT_SIGNALS = ("execute-snapshot", "resync", "stop-snapshot", "pause-snapshot", "resume-snapshot")
 #: Makes ids from names (RFC 4122, version 5).

@@ -7,6 +7,7 @@ same ids.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ class Notifier:
         self._last: tuple[int, StreamOffset] | None = None
         #: Channels of which the user knows that they fail.
         self._failing: set[str] = set()
+        self._sending = threading.Lock()
         #: What is parked of sinks, by the entry's id.
         self._parked_sinks: Mapping[str, Mapping[str, Any]] = {}
 
@@ -74,7 +76,12 @@ class Notifier:
         if not self._channels or former is None:
             return
         batch = Batch(self._checkpoint.query_id() or "", self._name, batch_id)
-        self._send(batch_id, notifications(batch, former, new))
+        self.send(batch_id, notifications(batch, former, new))
+
+    def send(self, batch_id: int, found: Sequence[Notification]) -> None:
+        """Send notifications; any thread may do it."""
+        with self._sending:
+            self._send(batch_id, found)
 
     def _send(self, batch_id: int, found: Sequence[Notification]) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -105,7 +112,7 @@ class Notifier:
         found = of_sinks(self._name, self._parked_sinks, parked)
         self._parked_sinks = parked
         if found:
-            self._send(int(progress.get("batchId", 0)), found)
+            self.send(int(progress.get("batchId", 0)), found)
 
     def on_batch(self, run: BatchRun) -> None:
         """See `Watcher`."""

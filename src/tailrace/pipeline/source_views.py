@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -19,24 +20,58 @@ from tailrace.model.paths import file_name
 from tailrace.pipeline.event_log import EventLog
 from tailrace.pipeline.log_output import LogOutput
 from tailrace.pipeline.metrics import Metrics, MetricsServer
+from tailrace.pipeline.notifications import Notification
 from tailrace.pipeline.notifier import Notifier
 from tailrace.pipeline.run import make_directories
 from tailrace.pipeline.run_sources import run_sources
 from tailrace.pipeline.signal_topic import SignalTopic
 from tailrace.pipeline.signals import stop_on_signals
+from tailrace.pipeline.supervisor import Watcher
+from tailrace.pipeline.verify_state import Comparison
 from tailrace.pipeline.view import ProgressView
 from tailrace.pipeline.watchers import Watchers
 from tailrace.spark.checkpoint import absolute, is_local
 
 
+class Beside(Watcher, Protocol):
+    """What runs beside the stream of a source; a context manager round the run."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def finish(self) -> None:
+        """The streams have ended; do what is left. May raise an error."""
+
+
+class MakeBeside(Protocol):
+    """Makes what runs beside the stream of a source, see `verify.schedule.Verifications`."""
+
+    def __call__(
+        self,
+        pipeline: Pipeline,
+        tell: Callable[[str], None],
+        notify: Callable[[int, Sequence[Notification]], None],
+        show: Callable[[Mapping[str, Mapping[str, Comparison]]], None],
+        stop: threading.Event,
+    ) -> Beside:
+        """Make it."""
+
+
 def run_with_views(
-    pipelines: Sequence[Pipeline], log_file: Path | None, *, is_json: bool, log_max_size: int
+    pipelines: Sequence[Pipeline],
+    log_file: Path | None,
+    beside: MakeBeside,
+    *,
+    is_json: bool,
+    log_max_size: int,
 ) -> None:
     """Run a pipeline with several sources, and show what it does.
 
     Args:
         pipelines: the pipeline, as it is for each source.
         log_file: the log file; None: `tailrace.log` next to the checkpoint.
+        beside: makes what compares the tables of each source.
         is_json: whether the log is JSON.
         log_max_size: the size from which on the log file is emptied, bytes.
 
@@ -66,15 +101,21 @@ def run_with_views(
             for p in pipelines
         }
         stop = stack.enter_context(stop_on_signals(views[first.source_name].stopping))
-        watchers = {}
+        watchers, comparisons = {}, []
         for pipeline in pipelines:
             name = pipeline.source_name
             view = views[name]
             if pipeline.signals.topic is not None:
                 stack.enter_context(SignalTopic(pipeline, view.on_notice))
             notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-            watchers[name] = Watchers((view, metrics[name], notifier, EventLog(batches=is_json)))
+            events = EventLog(batches=is_json)
+            tell = Watchers((view, events)).on_notice
+            each = beside(pipeline, tell, notifier.send, metrics[name].on_comparisons, stop)
+            comparisons.append(stack.enter_context(each))
+            watchers[name] = Watchers((view, metrics[name], notifier, events, each))
         run_sources(pipelines, watchers, stop, log.file)
+        for each in comparisons:
+            each.finish()
 
 
 def _log_file(checkpoint: str, pipeline: str) -> Path:

@@ -2,6 +2,7 @@
 
     checkpoint   batches and their end offset: tables, position, what is parked
     run.json     beside it: which process runs the pipeline, up to which time it is complete (`run_state`)
+    verify.json  beside it: when tables were compared with their targets, and the result (`verify_state`)
     source       its clock and its log's end, if it answers: lag, how long the log is kept
     sinks        what their targets hold, and what readers see of it (`sinks.standing`)
 
@@ -30,6 +31,7 @@ from tailrace.model.table import TableId
 from tailrace.pipeline.absent_sinks import sink_key
 from tailrace.pipeline.parked_sinks import ParkedSink, parked_sinks, resume_command
 from tailrace.pipeline.run_state import RunState
+from tailrace.pipeline.verify_state import Comparison, VerifyState
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.registry import standing
 from tailrace.sinks.route import Router
@@ -81,6 +83,7 @@ class TableStatus:
         complete_us: its target holds everything that was committed up to this time; None: not known, or its
             rows are still being read.
         parked: why it is parked.
+        compared: what is known of its comparisons, by the sink's name.
     """
 
     name: str
@@ -89,6 +92,7 @@ class TableStatus:
     estimated: int | None = None
     complete_us: int | None = None
     parked: Parked | None = None
+    compared: Mapping[str, Comparison] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,11 @@ def status(pipeline: Pipeline) -> Status:
         position = type_.from_json(offset.log)
         source, now_us = _asked(pipeline.source, offset.log, run)
         complete_us = max((us for us in (complete_us, now_us) if us is not None), default=None)
-    tables = _tables(offset, complete_us)
+    compared = VerifyState.read(checkpoint.path).tables
+    tables = [
+        replace(table, compared={sink: of[table.name] for sink, of in compared.items() if table.name in of})
+        for table in _tables(offset, complete_us)
+    ]
     return Status(
         pipeline.settings.name,
         checkpoint.path,
@@ -419,6 +427,20 @@ def _table_json(table: TableStatus) -> dict[str, Any]:
             "remedy": f"tailrace resume PIPELINE.YAML {table.name}",
             "resumes": parked.resume is not None,
         },
+        "compared": [
+            {
+                "sink": sink,
+                "at": iso_ms(known.at_ms),
+                "batch": known.batch,
+                "source_rows": known.source_rows,
+                "target_rows": known.target_rows,
+                "differences": known.differences,
+                "differences_before_repair": known.found,
+                "runs": known.is_open,
+                "reason": known.reason or None,
+            }
+            for sink, known in table.compared.items()
+        ],
     }
 
 

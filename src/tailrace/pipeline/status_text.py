@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.errors import TailraceError, coded
 from tailrace.pipeline.log_warning import SHORT_S, duration
 from tailrace.pipeline.status import SinkStatus, SourceStatus, Status, TableStatus, iso_ms, iso_us, percent
+from tailrace.pipeline.verify_state import Comparison
 from tailrace.printable import printable, printable_lines
 
 #: Most tables that are listed.
@@ -101,6 +102,9 @@ def _tables(status: Status, pipeline_file: str) -> Iterator[str]:
     yield "tables"
     for table in tables[:_MOST_TABLES]:
         yield f"  {printable(table.name)}: {_table(table)}"
+        for sink, known in table.compared.items():
+            if known.at_ms is not None or known.reason:
+                yield printable_lines(f"    {_compared(status, sink, known)}")
         if table.parked is not None:
             if table.parked.reason.hint:
                 yield printable_lines(f"    {table.parked.reason.hint}")
@@ -120,6 +124,15 @@ def _table(table: TableStatus) -> str:
     known = "" if share is None else f" {share} %"
     verb = "snapshot" if table.state == "snapshot" else "read again"
     return f"{verb}{known}: {table.rows or 0:,} of ~{table.estimated or 0:,} rows"
+
+
+def _compared(status: Status, sink: str, known: Comparison) -> str:
+    found = "never compared"
+    if known.at_ms is not None:
+        result = f"rows that differ: {known.differences:,}" if known.differences else "equal"
+        before = f" (before its repair: {known.found:,})" if known.found else ""
+        found = f"compared {_ago(status, known.at_ms)}: {result}{before}"
+    return f"sink {sink}: {found}{f'; not compared now: {known.reason}' if known.reason else ''}"
 
 
 def _sink(sink: SinkStatus, pipeline_file: str) -> Iterator[str]:

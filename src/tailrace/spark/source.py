@@ -51,6 +51,9 @@ _STORED = "option."
 class TailraceDataSource(DataSource):
     """Change data capture as a source of streams and of batch reads. Options: `tailrace.config.options`."""
 
+    #: Whether the process that runs the stream compares tables with their targets (`verify.schedule`).
+    compares = False
+
     @classmethod
     def name(cls) -> str:
         """The name in `format(...)`."""
@@ -79,7 +82,7 @@ class TailraceDataSource(DataSource):
         """The reader of the stream."""
         follow_settings()
         options, layout = self._stream()
-        return TailraceStreamReader(options, as_requested(layout, schema))
+        return TailraceStreamReader(options, as_requested(layout, schema), compares=self.compares)
 
     def _options(self) -> SourceOptions:
         if any(name.startswith(_STORED) for name in self.options):
@@ -120,6 +123,8 @@ class PipelineSource(TailraceDataSource):
     queries: with two environments there are two daemons, each with all our modules.
     """
 
+    compares = True
+
     @classmethod
     def name(cls) -> str:
         """The name in `format(...)`."""
@@ -132,11 +137,13 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: the stream's options.
         layout: converts changes to rows.
+        compares: whether the process that runs the stream compares tables with their targets.
     """
 
-    def __init__(self, options: SourceOptions, layout: RowLayout) -> None:
+    def __init__(self, options: SourceOptions, layout: RowLayout, *, compares: bool) -> None:
         self._options = options
         self._layout = layout
+        self._compares = compares
         self._enumerator: Enumerator | None = None
         #: The end of the newest batch.
         self._end: StreamOffset | None = None
@@ -266,6 +273,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 registry.source(self._options),
                 parallelism=self._parallelism,
                 requests=None if path is None else RequestDirectory(path),
+                compares=self._compares,
             )
         return self._enumerator
 

@@ -47,13 +47,22 @@ BY_KEY_ROWS = 100
 
 def compared(
     pipeline: Pipeline,
-    spark: SparkSession,
+    spark: SparkSession | None,
     tables: Sequence[str],
     *,
     on_rows: Callable[[int], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
+    **how: Any,
 ) -> Report:
     """Compare `tables` (none: all) with their targets; a replica between two of the pipeline's batches.
+
+    Args:
+        pipeline: the pipeline.
+        spark: see `verify`.
+        tables: names of tables.
+        on_rows: see `verify`.
+        sleep: waits for seconds.
+        how: further arguments of `verify`.
 
     Raises:
         StateError: a replica was being written each time, or see `verify`.
@@ -61,7 +70,7 @@ def compared(
     pattern = "|".join(re.escape(name) for name in tables) or None
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return verify(pipeline, spark, pattern=pattern, limit=BY_KEY_ROWS, on_rows=on_rows)
+            return verify(pipeline, spark, pattern=pattern, limit=BY_KEY_ROWS, on_rows=on_rows, **how)
         except StateError as error:
             if error.code != _BEING_WRITTEN or attempt == _ATTEMPTS:
                 raise
@@ -205,12 +214,14 @@ def wait(
 
 def repair(
     pipeline: Pipeline,
-    spark: SparkSession,
+    spark: SparkSession | None,
     report: Report,
     *,
     patience_s: float,
     say: Callable[[str], None] = lambda _: None,
     on_rows: Callable[[int], None] = lambda _: None,
+    on_request: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> Report:
     """Have what differs in `report` read again, and compare its tables once more.
 
@@ -221,27 +232,48 @@ def repair(
         patience_s: see `wait`.
         say: receives what happens, a line each.
         on_rows: see `verify`.
+        on_request: receives the id of each request.
+        how: further arguments of `verify`.
 
     Raises:
         StateError: a target cannot be repaired, nothing has accepted the request, or a table could not be
             compared afterwards.
     """
-    tables, where = tables_to_read(report), rows_to_read(report, pipeline.source.dialect)
-    if where.keys() != set(tables):
-        where = {}
-    last = Checkpoint(pipeline.checkpoint).last_committed()
-    id_ = request(pipeline, tables) if not where else request_rows(pipeline, where)
+    tables, last = tables_to_read(report), Checkpoint(pipeline.checkpoint).last_committed()
+    id_, where = requested(pipeline, report)
+    on_request(id_)
     what = ("rows of " if where else "") + ", ".join(map(printable, tables))
     say(f"request {id_}: {what} will be read again; waiting for the pipeline, which must run")
     batch = wait(pipeline, id_, tables, after=-1 if last is None else last.id, patience_s=patience_s, say=say)
     say(f"batch {batch}: all {'these ' if where else ''}rows are read; comparing again")
-    after = compared(pipeline, spark, tables, on_rows=on_rows)
+    after = compared(pipeline, spark, tables, on_rows=on_rows, **how)
     require_compared(after, tables)
     if where and not after.equal:
         say("rows differ that were not read: their tables are read again")
         whole = replace(after, targets=tuple(replace(t, key=()) for t in after.targets))
-        return repair(pipeline, spark, whole, patience_s=patience_s, say=say, on_rows=on_rows)
+        return repair(
+            pipeline,
+            spark,
+            whole,
+            patience_s=patience_s,
+            say=say,
+            on_rows=on_rows,
+            on_request=on_request,
+            **how,
+        )
     return after
+
+
+def requested(pipeline: Pipeline, report: Report) -> tuple[str, dict[str, str]]:
+    """Ask the stream to read again what differs in `report`.
+
+    Returns:
+        The request's id, and the conditions of the rows by table; none: the tables are read whole.
+    """
+    tables, where = tables_to_read(report), rows_to_read(report, pipeline.source.dialect)
+    if where.keys() != set(tables):
+        return request(pipeline, tables), {}
+    return request_rows(pipeline, where), where
 
 
 def require_compared(report: Report, tables: Sequence[str]) -> None:

@@ -22,15 +22,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
+from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
+from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.errors import StateError
 from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.tables_in_force import with_tables_in_force
@@ -44,7 +46,7 @@ from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
-from tailrace.verify.source import Reader, SourceTable, ranges
+from tailrace.verify.source import PAGE_ROWS, Reader, SourceTable, ranges
 from tailrace.verify.tables import Routing, tables_by_target
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
@@ -56,21 +58,25 @@ ROWS_PER_BATCH = 16_384
 
 def verify(
     pipeline: Pipeline,
-    spark: SparkSession,
+    spark: SparkSession | None,
     *,
     pattern: str | None = None,
     limit: int = PRINTED_ROWS,
     parallelism: int = 4,
+    limits: SourceOptions | None = None,
+    settled: bool = False,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
 
     Args:
         pipeline: a pipeline with a Delta sink, running or stopped, or with a replica, between two batches.
-        spark: a session with Delta.
+        spark: a session with Delta; None: the sink is another one.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
         parallelism: connections that read the source.
+        limits: options with the limits of reading, as of snapshots; None: there are none.
+        settled: see `tables_by_target`.
         on_rows: called with a number of source rows that were read, from any thread.
 
     Returns:
@@ -83,10 +89,11 @@ def verify(
         TailraceError: an error of the source.
     """
     started = time.monotonic()
-    spark = own_session(spark)
     pipeline = with_tables_in_force(pipeline)
-    # A pipeline's session passes few rows at a time, because they are cells.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
+    if spark is not None:
+        spark = own_session(spark)
+        # A pipeline's session passes few rows at a time, because they are cells.
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     with closing(registry.source(pipeline.source)) as source:
         source.keep_log()  # first: the log after the batch must be kept until the comparison ends
         last = Checkpoint(pipeline.checkpoint).last_committed()
@@ -100,7 +107,7 @@ def verify(
         batch, end = last.id, StreamOffset.from_json(last.end)
         routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))
         targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
-        by_target, skipped = tables_by_target(routing, source, end, pattern)
+        by_target, skipped = tables_by_target(routing, source, end, pattern, settled=settled)
         if not by_target:
             raise StateError(
                 "there is nothing to compare",
@@ -111,7 +118,12 @@ def verify(
         assert end.log is not None
         position = source.position(end.log)
         keeps_times = isinstance(targets, ReplicaTargets)
-        reader = Reader(pipeline.source, source.as_of(position), stopping, on_rows, keeps_times)
+        pace, page_rows = None, PAGE_ROWS
+        if limits is not None:
+            pace = SnapshotPace(replace(limits, snapshot_windows=()), source.activity, time.monotonic)
+            page_rows = min(PAGE_ROWS, limits.snapshot_max_rows_per_second or PAGE_ROWS)
+        as_of = source.as_of(position)
+        reader = Reader(pipeline.source, as_of, stopping, on_rows, keeps_times, pace, page_rows)
         with ThreadPoolExecutor(parallelism, "verify") as pool:
             try:
                 comparisons = [_Comparison.of(targets, name, by_target[name]) for name in sorted(by_target)]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from dataclasses import field as default
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.snapshot import KeyRange
+from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
@@ -29,6 +31,8 @@ from tailrace.verify.checksum import Checksums, rows_in
 
 #: Rows of one SELECT: bounds the memory of a reader.
 PAGE_ROWS = 50_000
+#: How often to look whether a reader that is held may go on, seconds.
+_HELD_S = 0.2
 #: A table is read in several ranges concurrently if each has at least this many rows.
 RANGE_ROWS = 400_000
 
@@ -89,6 +93,8 @@ class Reader:
         stopping: set to cancel reading.
         on_rows: called with a number of rows that were read, from any thread.
         keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
+        pace: the limits of reading; None: there are none.
+        page_rows: rows of one SELECT.
     """
 
     options: SourceOptions
@@ -96,6 +102,9 @@ class Reader:
     stopping: threading.Event
     on_rows: Callable[[int], None]
     keeps_times: bool = False
+    pace: SnapshotPace | None = None
+    page_rows: int = PAGE_ROWS
+    _lock: threading.Lock = default(default_factory=threading.Lock)
 
     def checksums(
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
@@ -111,14 +120,26 @@ class Reader:
         return pa.Table.from_batches(kept, columns)
 
     def _rows(self, table: SourceTable, part: KeyRange, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, PAGE_ROWS)
+        split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, self.page_rows)
         with closing(registry.session(self.options)) as session:
             for batch in read_snapshot(session.located(split), session, exact=True):
                 if self.stopping.is_set():
                     return
                 self.on_rows(len(batch))
-                image = batch.image("after")
-                yield as_stored(image, columns, table.schema, keeps_times=self.keeps_times)
+                rows = batch.image("after")
+                self._hold(rows)
+                yield as_stored(rows, columns, table.schema, keeps_times=self.keeps_times)
+
+    def _hold(self, rows: pa.StructArray) -> None:
+        """Wait until more may be read than `rows`."""
+        pace = self.pace
+        if pace is None or not len(rows):
+            return
+        with self._lock:
+            pace.look()
+            pace.planned(len(rows), rows.nbytes // len(rows))
+            while not pace.may_read and not self.stopping.wait(_HELD_S):
+                pace.look()
 
 
 def as_stored(

@@ -36,11 +36,19 @@ class Routing:
 
 
 def tables_by_target(
-    routing: Routing, source: Source, end: StreamOffset, pattern: str | None
+    routing: Routing, source: Source, end: StreamOffset, pattern: str | None, *, settled: bool = False
 ) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
     """The tables to compare by target, and the tables that cannot be compared, with the reason.
 
     A target of several tables is compared with all of them if one matches.
+
+    Args:
+        routing: the way of the tables' rows.
+        source: the database.
+        end: the stream's state.
+        pattern: only tables whose whole name it matches; None: all.
+        settled: leave out targets of tables that are being read, for the first time or again: they may differ
+            until that is done.
     """
     known = sorted({*end.tables, *end.done, *end.parked})
     found = {str(t.schema.id): t for t in source.tables()}
@@ -54,6 +62,7 @@ def tables_by_target(
             code="TR-8102",
         )
     parked = {targets[name]: name for name in end.parked}
+    being_read = {targets[name]: name for name in unsettled(end)} if settled else {}
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
     for name in known:
@@ -63,6 +72,8 @@ def tables_by_target(
             skipped.append((name, "it is parked: tailrace resume PIPELINE.YAML " + name))
         elif targets[name] in parked:
             skipped.append((name, f"its target is that of `{parked[targets[name]]}`, which is parked"))
+        elif targets[name] in being_read:
+            skipped.append((name, f"rows of `{being_read[targets[name]]}` are being read"))
         elif name not in found:
             skipped.append((name, "the source no longer has this table"))
         elif end.mode not in ("initial", "snapshot"):
@@ -78,3 +89,8 @@ def tables_by_target(
                 SourceTable(table.schema, table.estimated_rows, progress is not None, cursor)
             )
     return by_target, skipped
+
+
+def unsettled(end: StreamOffset) -> set[str]:
+    """The tables whose rows are being read, for the first time or again."""
+    return {*end.tables, *(name for name, reread in end.again.items() if not reread.done)}

@@ -39,8 +39,6 @@ from tailrace.verify.checksum import Checksums, rows_in
 
 #: Number of commits to search before the whole history.
 _RECENT = 200
-#: The newest change of a key, while a change log is collapsed.
-_LAST = "_tailrace_last"
 #: Columns of a change log: those that describe old rows, and all that are not the source's.
 _OLD_ROW = {"_before", "_absent_before"}
 _CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
@@ -195,6 +193,9 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
 
 
 def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The newest change of each key, without deletes."""
     row = f.struct(*(column(name) for name in log.columns if name not in _OLD_ROW))
-    last = log.groupBy(*(column(name) for name in key)).agg(f.max_by(row, "_seq").alias(_LAST))
-    return last.select(f"{_LAST}.*").where("_op <> 'd'")
+    # as a tuple: the keys' names, which it does not need, may be any
+    keys = [column(name).alias(f"_{i}") for i, name in enumerate(key)]
+    last = log.groupBy(*keys).agg(f.max_by(row, "_seq").alias("last"))
+    return last.select("last.*").where("_op <> 'd'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
+
+#: The settings of sinks that can be verified.
+VerifiableSettings: TypeAlias = DeltaSettings | IcebergSettings | MySqlSettings | PostgresSettings
 
 
 class ComparedTarget(Protocol):
@@ -63,7 +66,11 @@ class ComparedTargets(Protocol):
 
 
 def targets_of(
-    sinks: Sequence[SinkSettings], source: SourceOptions, router: Router, spark: SparkSession, batch: int
+    sinks: Sequence[SinkSettings],
+    source: SourceOptions,
+    router: Router,
+    spark: SparkSession | None,
+    batch: int,
 ) -> ComparedTargets:
     """The targets of the first sink that can be verified.
 
@@ -71,7 +78,7 @@ def targets_of(
         sinks: the pipeline's sinks.
         source: options of its source.
         router: names the targets.
-        spark: a session with Delta.
+        spark: a session with Delta; None: no target is one.
         batch: number of a committed batch.
 
     Raises:
@@ -79,6 +86,7 @@ def targets_of(
     """
     sink = compared_sink(sinks, source)
     if isinstance(sink, DeltaSettings):
+        assert spark is not None
         return DeltaTargets(spark, sink, router, batch)
     if isinstance(sink, IcebergSettings):
         from tailrace.verify.iceberg import IcebergTargets  # noqa: PLC0415 - an extra
@@ -87,21 +95,15 @@ def targets_of(
     return ReplicaTargets.open(source, sink, batch)
 
 
-def compared_sink(
-    sinks: Sequence[SinkSettings], source: SourceOptions
-) -> DeltaSettings | IcebergSettings | MySqlSettings | PostgresSettings:
+def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> VerifiableSettings:
     """The first sink that can be verified.
 
     Raises:
         ConfigError: there is none.
     """
     for sink in sinks:
-        if isinstance(sink, DeltaSettings):
-            return sink
-        if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.UPSERT:
-            return sink
-        if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
-            return sink
+        if (found := _verifiable(sink, source)) is not None:
+            return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
         "verify supports Delta tables, Iceberg tables of mode upsert, and replicas in a database of the "
@@ -109,6 +111,21 @@ def compared_sink(
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
+
+
+def is_comparable(sink: SinkSettings, source: SourceOptions) -> bool:
+    """Whether the targets of a sink can be verified."""
+    return _verifiable(sink, source) is not None
+
+
+def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
+    if isinstance(sink, DeltaSettings):
+        return sink
+    if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.UPSERT:
+        return sink
+    if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
+        return sink
+    return None
 
 
 @dataclass(frozen=True)

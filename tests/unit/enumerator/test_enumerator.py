@@ -129,11 +129,13 @@ class FakeSource(Source, Log):
         return [split]
 
 
-def enumerator(source, *, parallelism=2, clock=lambda: 0.0, requests=None, **given):
+def enumerator(source, *, parallelism=2, clock=lambda: 0.0, requests=None, compares=False, **given):
     options = parse_options(
         {"url": "mysql://h", "user": "u", "tables": "shop.*", "snapshotChunkRows": "10", **given}
     )
-    return Enumerator(options, source, parallelism=parallelism, requests=requests, clock=clock)
+    return Enumerator(
+        options, source, parallelism=parallelism, requests=requests, compares=compares, clock=clock
+    )
 
 
 def ranges(splits):

@@ -146,6 +146,20 @@ def test_signal_that_cannot_be_obeyed_is_answered(
     assert stream.is_idle
 
 
+@pytest.mark.parametrize("kind", ["verify", "repair"])
+def test_comparison_is_accepted_once_where_the_process_compares(tmp_path: Path, kind: str) -> None:
+    stream = Stream(tmp_path, compares=True)
+    stream.send(kind, data_collections=["shop[.][ax]"])
+    assert answer(stream.next()) == Answer("s1", kind, "ACCEPTED", "", ("shop.a",))
+    stream.commit()
+    assert stream.is_idle
+    stream.send(kind, "s2")
+    assert answer(stream.next()) == Answer("s2", kind, "ACCEPTED"), "without tables: all of them"
+    stream.send(kind, "s3", data_collections=["shop.none"])
+    assert answer(stream.next()).status == "ABORTED"
+    assert replace(stream.offset, answers=(), requests=()) == DONE
+
+
 def test_condition_reads_matching_rows_again_and_survives_a_restart(stream: Stream) -> None:
     stream.send("execute-snapshot", data_collections=["shop.*"], **where("shop[.]a", " id > 3 "))
     start, end = stream.offset, stream.next()

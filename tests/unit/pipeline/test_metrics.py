@@ -21,6 +21,7 @@ from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.metrics import Metrics, MetricsServer
+from tailrace.pipeline.verify_state import Comparison
 from tailrace.sinks.base import Written
 from tailrace.sinks.timings import READ, WRITE, Step
 from tailrace.sources.postgres.position import PostgresPosition
@@ -165,6 +166,15 @@ def test_parked_sinks_are_shown_by_name(metrics: Metrics, url: str) -> None:
     assert samples(url)["tailrace_sink_parked_tables", "sink=topics"] == 1
 
 
+def test_result_of_the_last_comparison_is_shown(metrics: Metrics, url: str) -> None:
+    known = Comparison(1, at_ms=2_000, source_rows=9, differences=3)
+    metrics.on_comparisons({"lake": {"shop.orders": known, "shop.new": Comparison(1)}})
+    labels = ("sink=lake", "table=shop.orders")
+    names = ("differences", "timestamp_seconds", "rows")
+    assert [samples(url)[f"tailrace_verify_{name}", *labels] for name in names] == [3, 2, 9]
+    assert ("tailrace_verify_rows", "sink=lake", "table=shop.new") not in samples(url), "never compared"
+
+
 def test_every_metric_is_documented_with_its_labels() -> None:
     """docs/reference/metrics.md has what /metrics shows, and nothing else."""
     metrics = Metrics("shop", "postgresql")
@@ -179,6 +189,7 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     metrics.on_written(8, [Written(TableId("shop", "orders"), "orders", 0, 3)])
     metrics.on_batch(RUN)
     metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
+    metrics.on_comparisons({"lake": {"shop.orders": Comparison(1, at_ms=2, source_rows=9, differences=3)}})
     shown = {}
     for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

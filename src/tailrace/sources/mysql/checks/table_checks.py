@@ -161,7 +161,7 @@ class TableChecks:
                 "no such foreign key, or changes are missed"
                 if self._server.flavor == MARIADB
                 else "MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or changes are missed",
-                "",
+                "`pipeline.verify` with `repair: schedule` finds such rows and corrects them",
                 Severity.WARNING,
                 code="TR-2118",
                 table=str(id_),
