@@ -159,7 +159,7 @@ def _leading(segment: _Segment, changes: np.ndarray) -> int:
     for index in changes[:MOST_SCHEMA_CHANGES]:
         statements = [s for s in segment.ddl if starts[index] <= s.start < ends[index]]
         tables = {table for statement in statements for table in statement.tables}
-        drops_database = any(dropped_database(statement.text) for statement in statements)
+        drops_database = any(statement.dropped_database for statement in statements)
         if (len(with_rows) and index > with_rows[0]) or (count and (drops_database or tables & concerned)):
             break
         count += 1
