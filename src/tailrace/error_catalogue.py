@@ -796,6 +796,13 @@ CATALOGUE = {
         "`SET PERSIST innodb_flush_log_at_trx_commit = 1; SET PERSIST sync_binlog = 1` (MariaDB: `SET "
         "GLOBAL`, and in the configuration file).",
     ),
+    "TR-2122": Condition(
+        "rows cannot be read from the server of `snapshotUrl`",
+        (PreflightError,),
+        "It must be a replica of the server of `url` with MySQL's GTIDs: without filters, without "
+        "transactions of its own, and with the same tables. As a warning: it may be written to.",
+        "Do what the message says on the replica, or leave out `snapshotUrl`.",
+    ),
     # ---- 22 Preflight: PostgreSQL --------------------------------------------------------------------------
     "TR-2201": Condition(
         "`wal_level` is not logical",
@@ -1238,6 +1245,13 @@ CATALOGUE = {
         "`tailrace resume --replay` asks for the changes since the table was parked. The server has purged "
         "that part of the log since then. The table is parked again, the others go on.",
         "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
+    ),
+    "TR-4143": Condition(
+        "the replica of `snapshotUrl` has transactions of its own",
+        (SourceError,),
+        "Somebody has written to the replica. Its rows cannot be read as of a position of the source's "
+        "log. Nothing of the batch is written.",
+        "Make the replica read-only and rebuild it, or leave out `snapshotUrl`.",
     ),
     "TR-4173": Condition(
         "the server keeps the log that the pipeline needs for a short time only",

@@ -163,6 +163,14 @@ def parse_url(text: str) -> tuple[str, str, int, str]:
     return parts.scheme, parts.hostname, port or defaults[parts.scheme], parts.path.strip("/")
 
 
+def mysql_server(text: str) -> tuple[str, int]:
+    """Host and port of a MySQL server's URL. Raises ValueError, which does not show it."""
+    scheme, host, port, path = parse_url(text)
+    if scheme != "mysql" or path:
+        raise ValueError
+    return host, port
+
+
 def regexes(text: str) -> tuple[str, ...]:
     """Regular expressions, separated by commas."""
     patterns = tuple(p.strip() for p in _PATTERN_COMMA.split(text) if p.strip())

@@ -23,6 +23,7 @@ from tailrace.config.option_values import (
     byte_count,
     column_patterns,
     day_windows,
+    mysql_server,
     not_negative,
     one_of,
     parse_url,
@@ -306,6 +307,17 @@ class SourceOptions:
             "No rows of tables are read while the server holds more log for the stream, so that the log is "
             "read first (PostgreSQL: what the slot retains; MySQL, MariaDB: from the stream's position on). "
             "Not for runs that end, such as with `available-now`.",
+        ),
+    )
+    snapshot_url: tuple[str, int] | None = field(
+        default=None,
+        metadata=option(
+            mysql_server,
+            "mysql://HOST[:PORT]",
+            "A replica from which rows of tables are read, while the log comes from `url`; with the same "
+            "user and TLS. MySQL with GTIDs only (guide: MySQL). Default: rows are read from `url`.",
+            only_for=("mysql",),
+            is_hidden=True,
         ),
     )
     snapshot_query_timeout_ms: int | None = field(
@@ -949,6 +961,13 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
             f"{where} `{_SIGNAL_TABLE}` has no effect with `startingPosition` `snapshot`",
             "signals are read from the log",
             "leave it out",
+            code="TR-1011",
+        )
+    if options.snapshot_url is not None and not options.exactly_once:
+        raise ConfigError(
+            f"{where} `snapshotUrl` has no effect with `delivery` `at-least-once`",
+            "rows of a replica are older than the log, and only the rewind makes them fit",
+            "leave one of them out",
             code="TR-1011",
         )
     kind = options.starting_position.partition(":")[0].lower()

@@ -127,7 +127,13 @@ class Enumerator:
         self._freshness = Freshness(self._log_clock, clock)
         is_limit = options.snapshot_max_held_log_bytes is not None
         self.log_room = LogRoom(self._log_retention, clock, often=is_limit)
-        self._pace = SnapshotPace(options, self._activity, clock, held_log=lambda: self.log_room.held_bytes)
+        self._pace = SnapshotPace(
+            options,
+            self._activity,
+            clock,
+            rows_held=self._rows_held,
+            held_log=lambda: self.log_room.held_bytes,
+        )
         self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
         #: Whether no rows could be planned when it was tried last: their tables are locked.
@@ -691,6 +697,9 @@ class Enumerator:
 
     def _activity(self) -> Activity:
         return self._source.activity()
+
+    def _rows_held(self) -> str:
+        return self._source.rows_held()
 
     def _log_clock(self, position: Position) -> LogClock | None:
         return self._source.log_clock(position)

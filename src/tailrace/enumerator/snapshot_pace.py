@@ -3,6 +3,7 @@
     rows and bytes per second   a batch reads what has accrued since the last one, at most `MOST_S` of it
     windows of the day          outside them no rows are read
     sessions, replication lag   no rows are read while the server has more than the option says
+    server of snapshotUrl       no rows are read while it is lost or too late
     log that the server holds   no rows are read while it holds more for the stream than the option says
 
 Only the planning of a batch depends on all this: it decides how far the cursors move, never what a range of
@@ -53,6 +54,7 @@ class SnapshotPace:
         clock: monotonic seconds.
         wall: the local time of day.
         sleep: waits for some seconds.
+        rows_held: why the server of `snapshotUrl` cannot be read; "": it can be.
         held_log: the bytes of log that the server holds for the stream; None: not known.
 
     Attributes:
@@ -67,6 +69,7 @@ class SnapshotPace:
         wall: Callable[[], datetime] = datetime.now,
         sleep: Callable[[float], None] = time.sleep,
         *,
+        rows_held: Callable[[], str] = lambda: "",
         held_log: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._options = options
@@ -74,6 +77,7 @@ class SnapshotPace:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
+        self._rows_held = rows_held
         self._held_log = held_log
         self._rows = self._bucket(options.snapshot_max_rows_per_second)
         self._bytes = self._bucket(options.snapshot_max_bytes_per_second)
@@ -165,11 +169,14 @@ class SnapshotPace:
 
     def _too_busy(self, now: float) -> str:
         most, lag = self._options.snapshot_max_active_sessions, self._options.snapshot_max_replica_lag
-        if most is None and lag is None:
+        by_replica = self._options.snapshot_url is not None
+        if most is None and lag is None and not by_replica:
             return ""
         if self._looked_at is None or now - self._looked_at >= LOOK_S:
+            self._looked_at, self._busy = now, self._rows_held() if by_replica else ""
+            if self._busy or (most is None and lag is None):
+                return self._busy
             found = self._activity()
-            self._looked_at, self._busy = now, ""
             if most is not None and found.sessions > most:
                 self._busy = f"{found.sessions} active sessions, more than snapshotMaxActiveSessions ({most})"
             elif lag is not None and found.replica_lag_s is not None and found.replica_lag_s > lag:

@@ -320,6 +320,10 @@ class Source(ABC):
             TransientSourceError: the server cannot be reached.
         """
 
+    def rows_held(self) -> str:
+        """Why no rows can be read now from the server of `snapshotUrl`; "": they can be, or there is none."""
+        return ""
+
     @abstractmethod
     def row_bytes(self, table: TableId) -> int | None:
         """The mean size of a row, by the catalog; None if it is unknown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -29,12 +30,14 @@ from tailrace.sources.mysql.connection import (
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
+from tailrace.sources.mysql.snapshot.row_server import RowServer, executed, require_executed
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: How long a transaction may be in the log before a SELECT sees it; then the wait is retried.
@@ -51,6 +54,11 @@ class MySqlSession(Session):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection = ReconnectingConnection(options, "task")
+        self._row_server = None if options.snapshot_url is None else RowServer(options)
+        #: Whether rows are read from the replica: it shows the position that was waited for.
+        self._reads_replica = False
+        #: The GTIDs that pages of the replica may show.
+        self._replica_has: str | None = None
         self._thread: int | None = None
         self._positions = ServerPositions(options)
         #: The end of the last range of the log that was read, its tables, and the XA transactions open there.
@@ -79,6 +87,9 @@ class MySqlSession(Session):
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
         at = MySqlPosition.from_json(position)
+        if self._row_server is not None and at.gtids and self._row_server.shows(at):
+            self._reads_replica = True
+            return
         self._run(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
@@ -92,6 +103,12 @@ class MySqlSession(Session):
                 changed before the SELECT shows.
         """
         reading = _Reading(split)
+        while self._reads_replica:
+            found = self._replica_page(reading, split)
+            if found is not None:
+                yield found
+                if found.upto == split.upto:
+                    return
         while True:
             try:
                 page = self._run(reading.next_page, f"reading {split.table.id}")
@@ -105,6 +122,35 @@ class MySqlSession(Session):
             yield page
             if page.upto == split.upto:
                 return
+
+    def _replica_page(self, reading: _Reading, split: SnapshotSplit) -> Page | None:
+        """The next page from the replica; None if the rest is to be read from the server."""
+        server = self._row_server
+        assert server is not None
+
+        def page_and_gtids(connection: BoundedConnection) -> tuple[Page, str]:
+            page = reading.next_page(connection)
+            found = _altered(connection, split.table)
+            if (
+                found != split.table
+            ):  # a schema change has not come here, or nothing behind it has on the server
+                raise SchemaMismatchError("the replica's table has other columns", code="TR-5002")
+            return page, executed(connection)
+
+        before = reading.after
+        try:
+            page, self._replica_has = server.run(
+                lambda c: reading.going_back(lambda: page_and_gtids(c)), f"reading {split.table.id}"
+            )
+        except (SchemaMismatchError, TransientSourceError) as error:
+            _log.warning("rows of `%s` are read from the server: %s", split.table.id, error.message)
+        else:
+            return page
+        reading.go_back_to(before)
+        self._reads_replica = False
+        at = MySqlPosition.from_json(split.as_of)
+        self._run(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
+        return None
 
     def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:
         """Whether the log, behind the split's position, has a schema change that rewrites its table."""
@@ -123,6 +169,9 @@ class MySqlSession(Session):
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
+        if (gtids := self._replica_has) is not None:
+            self._run(lambda c: require_executed(c, gtids, self._options), "waiting for what the replica has")
+            self._replica_has = None
         file, pos = self._run(high_watermark, "asking for the log's end")
         return replace(MySqlPosition.from_json(after), file=file, pos=pos, prepared=())
 
@@ -181,6 +230,8 @@ class MySqlSession(Session):
     def close(self) -> None:
         """Drop the connection."""
         self._connection.close()
+        if self._row_server is not None:
+            self._row_server.close()
 
     def _run(self, operation: Callable[[BoundedConnection], T], doing: str) -> T:
         def on_the_same_server(connection: BoundedConnection) -> T:
@@ -203,6 +254,24 @@ class _Reading:
         self._after, self._where = split.after, split.where
         self._page_rows = split.page_rows
         self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
+
+    @property
+    def after(self) -> Key | None:
+        """The key behind which the next page begins."""
+        return self._after
+
+    def go_back_to(self, after: Key | None) -> None:
+        """Read again what follows a key."""
+        self._after, self._pages = after, None
+
+    def going_back(self, read: Callable[[], T]) -> T:
+        """What `read` returns; if it fails, the page that it read is read again."""
+        before = self._after
+        try:
+            return read()
+        except BaseException:
+            self.go_back_to(before)
+            raise
 
     def next_page(self, connection: BoundedConnection) -> Page:
         if self._pages is None or self._pages[0] is not connection:

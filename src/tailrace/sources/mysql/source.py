@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import ConfigError, TableLockedError, TailraceError, TransientSourceError
+from tailrace.errors import ConfigError, SourceError, TableLockedError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -24,6 +24,7 @@ from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.checks.activity import activity, row_bytes
+from tailrace.sources.mysql.checks.row_server_checks import rows_held
 from tailrace.sources.mysql.connection import (
     MARIADB,
     ReconnectingConnection,
@@ -36,6 +37,7 @@ from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.snapshot.literal import table_name
+from tailrace.sources.mysql.snapshot.row_server import RowServer
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
@@ -57,6 +59,8 @@ class MySqlSource(Source):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planning = ReconnectingConnection(options, "planning")
+        self._rows = None if options.snapshot_url is None else RowServer(options)
+        self._rows_lock = threading.Lock()
         self._lock = threading.Lock()
         self._positions = ServerPositions(options)
         self._ending = EndingTransactions(options)
@@ -170,6 +174,13 @@ class MySqlSource(Source):
         with_lag = self._options.snapshot_max_replica_lag is not None
         return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
 
+    def rows_held(self) -> str:
+        """Why no rows can be read now from the replica."""
+        if self._rows is None:
+            return ""
+        with self._rows_lock:
+            return rows_held(self._rows, self._options)
+
     def row_bytes(self, table: TableId) -> int | None:
         """The mean size of a row."""
         return self._run(lambda c: row_bytes(c, table), f"reading the size of {table}")
@@ -179,11 +190,18 @@ class MySqlSource(Source):
         self._run(lambda c: _write(c, statement), "running heartbeat.action.query")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`.
+        """The key `rows` rows after `after`: on the replica, if there is one, as it reads what is between.
+
+        Any key is a good one. Where the replica does not know, the server says it.
 
         Raises:
             TableLockedError: others hold a lock on the table.
         """
+        if self._rows is not None:
+            with suppress(SourceError), self._rows_lock:
+                return self._rows.run(
+                    lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}"
+                )
 
         def ask(connection: BoundedConnection) -> Key | TableLockedError | None:
             try:
@@ -231,6 +249,9 @@ class MySqlSource(Source):
             self._follower = None
             self._planning.close()
             self._ending.close()
+        with self._rows_lock:
+            if self._rows is not None:
+                self._rows.close()
 
     def _run(self, operation: Callable[[BoundedConnection], T], doing: str) -> T:
         with self._lock:

@@ -17,6 +17,7 @@ from tailrace.model.table import TableId
 from tailrace.printable import printable
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind
 from tailrace.sources.mysql.checks.probe import Probe
+from tailrace.sources.mysql.checks.row_server_checks import row_server_findings
 from tailrace.sources.mysql.checks.table_checks import TableChecks
 from tailrace.sources.mysql.connection import (
     MARIADB,
@@ -89,6 +90,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         yield from self._prepared()
         yield from self._replication(server)
         yield from self._server_id()
+        yield from row_server_findings(self._options, self._connection, server)
         yield from TableChecks(self._options, self._connection, self._probe, server).run()
 
     def _version(self, server: Server) -> Finding:
