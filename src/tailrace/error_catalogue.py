@@ -2078,16 +2078,17 @@ CATALOGUE = {
     "TR-8103": Condition(
         "the sink cannot be verified",
         (ConfigError,),
-        "`tailrace verify` supports Delta tables, Iceberg tables of mode `upsert`, and replicas in a "
-        "database of the source's kind.",
+        "`tailrace verify` supports Delta tables, Iceberg tables, and replicas in a database of the source's "
+        "kind.",
         "Verify one of these sinks.",
     ),
     "TR-8104": Condition(
         "a target is being written",
         (StateError,),
-        "A replica has no earlier state that could be compared with the checkpoint.",
-        "Stop the pipeline between two batches (Ctrl-C), or let a `trigger: available-now` run end; "
-        "then verify again.",
+        "A replica has no earlier state that could be compared with the checkpoint, and the pipeline was "
+        "within a batch all the time, or was killed within one.",
+        "Verify again when the batch is written. If the pipeline does not run, start it: it finishes the "
+        "batch.",
     ),
     "TR-8105": Condition(
         "a column cannot be compared",

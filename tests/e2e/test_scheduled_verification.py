@@ -147,9 +147,12 @@ def test_difference_ends_the_pipeline_where_that_is_wanted(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failpoint", ["verify.begun", "verify.found", "verify.requested"])
+@pytest.mark.parametrize(
+    ("failpoint", "signalled"),
+    [("verify.begun", True), ("verify.found", False), ("verify.requested", False)],
+)
 def test_comparison_that_was_killed_is_repeated_and_what_differs_is_repaired(
-    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, failpoint: str
+    mysql: MySqlServer, database: str, tmp_path: Path, failpoint: str, *, signalled: bool
 ) -> None:
     cascading(mysql, database)
     with fresh_database(mysql) as replica:
@@ -164,7 +167,10 @@ def test_comparison_that_was_killed_is_repeated_and_what_differs_is_repaired(
             mysql,
             f"{database}.*",
             sink=sink,
-            pipeline={"verify": {"schedule": "3s", "repair": "schedule"}, "trigger": "continuous"},
+            pipeline={
+                "trigger": "continuous",
+                **({} if signalled else {"verify": {"schedule": "3s", "repair": "schedule"}}),
+            },
             sections={
                 "route": [{"source-table": f"{database}.(.*)", "sink-table": "$1"}],
                 "notifications": {"file": str(tmp_path / "notifications.jsonl")},
@@ -177,13 +183,17 @@ def test_comparison_that_was_killed_is_repeated_and_what_differs_is_repaired(
             return list(mysql.execute(f"SELECT id, order_id FROM {replica}.items ORDER BY id"))
 
         def work_until_repaired() -> None:
-            if wait_until_true(lambda: items() == [(20, 7), (30, 3)]):
+            # whatever is not in time is shown by what is asserted below
+            if wait_until(lambda: items() == [(20, 7), (30, 3)], PATIENCE_S):
                 wait_until(lambda: known().differences == 0 and not known().is_open, PATIENCE_S)
+                wait_until(lambda: not state().asked, PATIENCE_S)
             pipeline.kill()
 
+        def state() -> VerifyState:
+            return VerifyState.read(str(pipeline.targets / "_tailrace" / "checkpoint"))
+
         def known() -> Comparison:
-            found = VerifyState.read(str(pipeline.targets / "_tailrace" / "checkpoint"))
-            return found.tables["mysql"][f"{database}.items"]
+            return state().tables["mysql"][f"{database}.items"]
 
         def damage() -> None:
             wait_until(lambda: len(items()) == 4, PATIENCE_S)
@@ -194,6 +204,8 @@ def test_comparison_that_was_killed_is_repeated_and_what_differs_is_repaired(
                 "INSERT INTO orders VALUES (7)",
                 "UPDATE items SET order_id = 7 WHERE id = 20",
             )
+            if signalled:
+                assert pipeline.command("signal", "repair", "--id", "fix-1") == 0
 
         damaging = threading.Thread(target=damage)
         damaging.start()
@@ -206,13 +218,9 @@ def test_comparison_that_was_killed_is_repeated_and_what_differs_is_repaired(
         repairing.join()
         assert items() == [(20, 7), (30, 3)], pipeline.output()
         lines = [json.loads(line) for line in (tmp_path / "notifications.jsonl").read_text().splitlines()]
-        assert {"Verification", "Repair"} <= {line["aggregate_type"] for line in lines}
-
-
-def wait_until_true(condition: Any) -> bool:
-    """Whether a condition holds in time."""
-    try:
-        wait_until(condition, PATIENCE_S)
-    except Exception:  # noqa: BLE001 - the test says what it is
-        return False
-    return True
+        told = {(line["aggregate_type"], line["type"]) for line in lines}
+        assert told >= {("Verification", "COMPLETED"), ("Repair", "STARTED"), ("Repair", "COMPLETED")}
+        of_signal = [
+            line["type"] for line in lines if line["id"] == "fix-1" and line["aggregate_type"] == "Signal"
+        ]
+        assert of_signal == (["ACCEPTED", "COMPLETED"] if signalled else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
-from tailrace.verify.report import print_report
+from tailrace.verify.repair import compared, requested
+from tailrace.verify.report import Report, print_report
 from tailrace.verify.run import verify
-from tailrace.verify.target import _collapse
-from tailrace_dev.servers import MySqlServer
+from tailrace.verify.target import collapse
+from tailrace_dev.servers import MySqlServer, PostgresServer
 from tests.support.changes import INT, table
 from tests.support.databases import fresh_database
 from tests.support.sinks.iceberg import open_table
@@ -55,6 +57,15 @@ class _Quiet:
     def on_step(self, step: str) -> None: ...
 
     def on_notice(self, text: str) -> None: ...
+
+
+def run_once(pipeline: Pipeline, spark: SparkSession) -> None:
+    """Run a pipeline to the end of the log."""
+    sink = make_sinks(pipeline)
+    try:
+        Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+    finally:
+        sink.close()
 
 
 class Copy:
@@ -89,14 +100,7 @@ class Copy:
         return cls(server, database, spark, path, f"type: delta, path: '{path / 'tables'}', mode: {mode}")
 
     def run(self) -> None:
-        sink = make_sinks(self.pipeline)
-        try:
-            stop = threading.Event()
-            Supervisor(
-                lambda: read_cells(self.spark, self.pipeline), self.pipeline, sink, _Quiet(), stop
-            ).run()
-        finally:
-            sink.close()
+        run_once(self.pipeline, self.spark)
 
     def change(self) -> None:
         self.server.execute(
@@ -119,7 +123,9 @@ def printed(report: Any, *, show_values: bool) -> str:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("sink", ["type: delta", "type: delta, mode: changelog", "type: iceberg"])
+@pytest.mark.parametrize(
+    "sink", ["type: delta", "type: delta, mode: changelog", "type: iceberg", "type: iceberg, mode: changelog"]
+)
 def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
 ) -> None:
@@ -172,7 +178,7 @@ def test_iceberg_table_is_compared_as_the_batch_left_it(
     assert batch is not None
     copy.run()
     before = IcebergTargets(copy.pipeline.sinks[0], batch.id).target(
-        "small", table(("id", INT), ("v", INT), key=("id",))
+        "small", table(("id", INT), ("v", INT), key=("id",)), None
     )
     assert before is not None
     assert before.rows(["id"], ["id"], np.arange(BUCKETS)).column("id").to_pylist() == [1, 2]
@@ -194,7 +200,7 @@ def test_one_table_can_be_asked_for(
         copy.verify(pattern="other")
 
 
-def test_replica_is_compared_while_it_rests(
+def test_replica_is_compared_row_by_row_unless_a_batch_was_broken_off(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     with fresh_database(mysql) as replica:
@@ -218,8 +224,133 @@ def test_replica_is_compared_while_it_rests(
             copy.verify()
 
 
+def compare_while_written(pipeline: Pipeline, spark: SparkSession, write: Callable[[int], None]) -> Report:
+    """Compare a replica while its stream writes it and others write the source; returns the last report.
+
+    The stream runs again and again, in small batches, so comparisons meet it within batches and between.
+    """
+    stop, batches, report = threading.Event(), set[int](), None
+    failures: list[BaseException] = []
+
+    def repeat(work: Callable[[], None], pause_s: float) -> None:
+        try:
+            while not stop.wait(pause_s):
+                work()
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    numbers = iter(range(1_000_000))
+    works = ((lambda: run_once(pipeline, spark), 0.0), (lambda: write(next(numbers)), 0.3))
+    threads = [threading.Thread(target=repeat, args=work) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        while len(batches) < 3 and not failures:
+            report = verify(pipeline, None, patience_s=120)
+            assert report.equal, report
+            batches.add(report.batch)
+            stop.wait(0.3)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+    assert report is not None
+    return report
+
+
+def test_replica_is_compared_exactly_while_its_stream_writes_it(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with fresh_database(mysql) as replica:
+        url = f"mysql://{mysql.host}:{mysql.port}/{replica}"
+        sink = f"type: mysql, url: '{url}', user: {mysql.user}, password: {mysql.password}"
+        copy = Copy(mysql, database, spark, tmp_path, sink)
+        copy.run()
+
+        def write(i: int) -> None:
+            mysql.execute(
+                f"USE {database}",
+                f"INSERT INTO wide (name, part) VALUES ('new', {1000 + i})",
+                f"UPDATE wide SET d = {i} WHERE part IN ({i % 400}, {900 + i})",
+                f"DELETE FROM wide WHERE part = {990 + i}",
+                f"UPDATE small SET v = {i}",
+            )
+
+        report = compare_while_written(copy.pipeline, spark, write)
+        assert [t.target for t in report.targets] == ["small", "wide"]
+
+
+@pytest.mark.slow
+def test_postgresql_replica_is_compared_exactly_while_its_stream_writes_it(
+    postgres: PostgresServer, postgres_database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    def execute(*statements: str) -> None:
+        postgres.execute(*statements, database=postgres_database)
+
+    def write(i: int) -> None:
+        execute(
+            f"INSERT INTO t VALUES ({1000 + i}, 'new')",
+            f"UPDATE t SET v = 'v{i}' WHERE id IN ({i % 400}, {900 + i})",
+            f"DELETE FROM t WHERE id = {990 + i}",
+        )
+
+    execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 400) i",
+    )
+    server = (
+        f"url: 'postgresql://{postgres.host}:{postgres.port}/{postgres_database}', user: postgres,"
+        f" password: {postgres.password}"
+    )
+    pipeline = parse_pipeline(
+        f"source: {{{server}, tables: public.t, slot-name: slot_{postgres_database}}}\n"
+        f"sink: {{type: postgresql, {server}, schema: copy}}\n"
+        "route: [{source-table: public.t, sink-table: t}]\n"
+        f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+    )
+    run_once(pipeline, spark)
+    assert compare_while_written(pipeline, spark, write).targets[0].source_rows > 400
+
+
+@pytest.mark.parametrize("sink", ["mysql", pytest.param("delta", marks=pytest.mark.slow)])
+def test_tables_with_a_shard_column_are_compared_each_with_its_own_rows(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
+) -> None:
+    for name in ("t1", "t2", "t3"):
+        mysql.execute(
+            f"CREATE TABLE {database}.{name} (id INT PRIMARY KEY, v INT UNSIGNED, d DECIMAL(9, 2))",
+            f"INSERT INTO {database}.{name} VALUES (1, 1, 1.5), (2, 4294967295, NULL), (3, 3, 3)",
+        )
+    with fresh_database(mysql) as replica:
+        place = f"user: {mysql.user}, password: {mysql.password}"
+        url, path = f"url: '{mysql.url}/{replica}'", f"path: '{tmp_path / 'tables'}'"
+        pipeline = parse_pipeline(
+            f"source: {{url: '{mysql.url}', {place}, tables: '{database}.*'}}\n"
+            f"sink: {{type: {sink}, {f'{url}, {place}' if sink == 'mysql' else path}}}\n"
+            f"route: [{{source-table: '{database}.t.', sink-table: all, shard-column: _shard}}]\n"
+            f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+        )
+        run_once(pipeline, spark)
+        mysql.execute(f"UPDATE {database}.t1 SET v = 9 WHERE id = 1", f"DELETE FROM {database}.t2")
+        (equal,) = verify(pipeline, spark).targets
+        assert (equal.equal, equal.source_rows, equal.left_out) == (True, 9, ())
+        run_once(pipeline, spark)
+        run_sql = spark.sql if sink == "delta" else mysql.execute
+        target = f"delta.`{tmp_path / 'tables' / 'all'}`" if sink == "delta" else f"{replica}.`all`"
+        run_sql(f"DELETE FROM {target} WHERE id = 2 AND _shard = '{database}.t3'")
+        (all_,) = verify(pipeline, spark).targets
+        assert [d.key for d in all_.differences.shown] == [(2, f"{database}.t3")]
+        (one,) = verify(pipeline, spark, pattern=f"{database}[.]t1").targets
+        assert (one.equal, one.source_rows, one.tables) == (True, 3, (f"{database}.t1",))
+        requested(pipeline, compared(pipeline, spark, [f"{database}.t3"]))
+        run_once(pipeline, spark)
+        assert verify(pipeline, spark).equal
+
+
 @pytest.mark.parametrize("key", ["id", "_last", "_row"])
-def test_change_log_is_collapsed_whatever_its_key_is_called(spark: SparkSession, key: str) -> None:
+def test_change_log_iscollapsed_whatever_its_key_is_called(spark: SparkSession, key: str) -> None:
     changes = [("1", "r", 7, "a"), ("2", "u", 7, "b"), ("1", "r", 8, "c"), ("3", "d", 8, "c")]
     log = spark.createDataFrame(changes, ["_seq", "_op", key, "v"])
-    assert [(row[key], row["v"]) for row in _collapse(log, [key]).collect()] == [(7, "b")]
+    assert [(row[key], row["v"]) for row in collapse(log, [key]).collect()] == [(7, "b")]

@@ -227,6 +227,9 @@ class ModelSource(Source, Log):
     def read_table(self, table: TableSchema, page_rows: int) -> Any:
         raise NotImplementedError
 
+    def frozen(self) -> Any:
+        raise NotImplementedError
+
     def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:
         return {}
 

@@ -28,7 +28,7 @@ class OnDifferences(StrEnum):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Recurrence:
     """When something recurs: at an interval, or at times of the day by the driver's clock.
 
     Args:
@@ -47,7 +47,7 @@ class Schedule:
         return next(at for day in days for each in self.times if (at := datetime.combine(day, each)) > last)
 
     @classmethod
-    def parse(cls, text: str) -> Schedule:
+    def parse(cls, text: str) -> Recurrence:
         """Read `6h`, or `02:30, 14:30`.
 
         Raises:
@@ -87,7 +87,7 @@ class VerifySettings:
 
     def __post_init__(self) -> None:
         try:
-            Schedule.parse(self.schedule)
+            Recurrence.parse(self.schedule)
         except ValueError:
             raise ConfigError(
                 "`pipeline.verify.schedule` is wrong",
@@ -109,6 +109,6 @@ class VerifySettings:
                 raise ConfigError(f"`pipeline.verify.{name}` must be > 0", f"found {value}", code="TR-1010")
 
     @property
-    def times(self) -> Schedule:
+    def times(self) -> Recurrence:
         """The schedule."""
-        return Schedule.parse(self.schedule)
+        return Recurrence.parse(self.schedule)

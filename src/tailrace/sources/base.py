@@ -477,8 +477,36 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def frozen(self) -> FrozenTables:
+        """All tables as they are now, whatever is written from now on.
+
+        Raises:
+            TransientSourceError: the server cannot be reached.
+            SourceError: it refuses.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Drop the connections; they are opened again when they are needed."""
+
+
+class FrozenTables(Protocol):
+    """Tables as they were at one moment, by a transaction: schema changes of those that were read wait."""
+
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table, page by page.
+
+        Args:
+            table: the table; it may lack columns that are not needed.
+            page_rows: most rows of a page.
+
+        Raises:
+            TransientSourceError: the connection is lost, and with it the moment.
+            SourceError: the server refuses, or the table was altered since.
+        """
+
+    def close(self) -> None:
+        """End the transaction."""
 
 
 class Session(ABC):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.kernels.hashing import add_to_buckets
 from tailrace.kernels.rowhash import hash_rows
@@ -78,6 +79,23 @@ class Checksums:
             np.frombuffer(data, np.int64, BUCKETS).copy(),
             np.frombuffer(data, np.uint64, BUCKETS, 8 * BUCKETS).copy(),
         )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Some rows of a target.
+
+    Args:
+        column: the column that names the table of each row.
+        values: what it holds in these rows.
+    """
+
+    column: str
+    values: tuple[str, ...]
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of `rows`."""
+        return rows.filter(pc.is_in(rows.column(self.column), pa.array(self.values, pa.string())))
 
 
 def bucket_of(rows: pa.RecordBatch, key: Iterable[str]) -> np.ndarray:

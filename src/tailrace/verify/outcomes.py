@@ -18,9 +18,6 @@ from tailrace.pipeline.notifications import REPAIR, VERIFICATION, Notification
 from tailrace.pipeline.verify_state import Asked, Comparison, VerifyState
 from tailrace.spark.checkpoint import Checkpoint, absolute
 
-#: The code of a difference.
-DIFFERENT = "TR-8110"
-
 #: The sink's name and the table's name of each.
 Tables = tuple[tuple[str, str], ...]
 
@@ -139,7 +136,7 @@ class Outcomes:
     def _compared(self, event: Mapping[str, Any], job: Job) -> None:
         sink, table, repaired = event["sink"], event["table"], event["repaired"]
         rows = {kind: event[kind] for kind in ("missing", "extra", "different")}
-        differences = sum(rows.values())
+        differences = 0 if event["equal"] else max(1, sum(rows.values()))
         found = self.entry(sink, table).differences if repaired else None
         self._put(
             sink,
@@ -173,7 +170,7 @@ class Outcomes:
         what = f"table `{event['tables'][0]}` differs from its target in sink `{event['sink']}`"
         after = " after its repair" if event["repaired"] else ""
         detail = f"target `{event['target']}` after batch {event['batch']}: rows {found}"
-        self._tell(coded(f"{what}{after}: {detail}", DIFFERENT))
+        self._tell(coded(f"{what}{after}: {detail}", "TR-8110"))
         settings = self._pipeline.settings.verify
         if settings is not None and settings.on_differences is OnDifferences.FAIL and not will_repair:
             self.error = StateError(
@@ -181,7 +178,7 @@ class Outcomes:
                 detail,
                 "see which rows these are: tailrace verify PIPELINE.YAML; correct them: tailrace repair"
                 " PIPELINE.YAML, while the pipeline runs with `pipeline.verify.on-differences: notify`",
-                code=DIFFERENT,
+                code="TR-8110",
             )
 
     def left_out(self, sink: str, table: str, why: str, asked: Asked | None) -> None:

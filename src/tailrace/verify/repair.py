@@ -36,11 +36,8 @@ from tailrace.verify.run import verify
 
 #: How often to look at the checkpoint, seconds.
 _POLL_S = 1.0
-#: How often to compare a replica that is being written, and the pause between, seconds.
-_ATTEMPTS = 10
-_PAUSE_S = 2.0
-#: The error of `verify` that passes: a batch was written meanwhile.
-_BEING_WRITTEN = "TR-8104"
+#: How long a batch may take that is being written to a replica, seconds.
+_BATCH_S = 60.0
 #: Most rows of a kind and target that are read again by their keys.
 BY_KEY_ROWS = 100
 
@@ -51,31 +48,23 @@ def compared(
     tables: Sequence[str],
     *,
     on_rows: Callable[[int], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
     **how: Any,
 ) -> Report:
-    """Compare `tables` (none: all) with their targets; a replica between two of the pipeline's batches.
+    """Compare `tables` (none: all) with their targets; a replica as of a moment between two batches.
 
     Args:
         pipeline: the pipeline.
         spark: see `verify`.
         tables: names of tables.
         on_rows: see `verify`.
-        sleep: waits for seconds.
         how: further arguments of `verify`.
 
     Raises:
         StateError: a replica was being written each time, or see `verify`.
     """
     pattern = "|".join(re.escape(name) for name in tables) or None
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return verify(pipeline, spark, pattern=pattern, limit=BY_KEY_ROWS, on_rows=on_rows, **how)
-        except StateError as error:
-            if error.code != _BEING_WRITTEN or attempt == _ATTEMPTS:
-                raise
-            sleep(_PAUSE_S)
-    raise AssertionError
+    given = {"limit": BY_KEY_ROWS, "on_rows": on_rows, "patience_s": _BATCH_S, **how}
+    return verify(pipeline, spark, pattern=pattern, **given)
 
 
 def tables_to_read(report: Report) -> list[str]:

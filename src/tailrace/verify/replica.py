@@ -1,14 +1,26 @@
 """The target side of a replica: tables in a database of the source's kind, read like the source's tables.
 
-A database cannot show an earlier state of a table. So the sink must not write while its tables are read. The
-sink's ledger (`sinks.replica.ledger`) tells whether it did: it records the begin of a batch before the first
-row is written, and its end after the last. Rows that others write are reported as differences.
+A database shows its tables as they are now, or as they were when a transaction began. So one is begun between
+two of the stream's batches, which goes on meanwhile:
+
+    n = the last committed batch; the ledger: every target is at a batch <= n, and none is being written
+    begin of a transaction that sees one moment
+    the ledger once more: the same
+
+*Why that is the state after n.* The sink's ledger (`sinks.replica.ledger`) records the begin of a batch
+before its first row is written, and its end after the last, each durably. The second look shows that no batch
+behind n had begun: so the moment between the looks has no row of one. The first shows that all rows of the
+others were committed. Rows that others write are reported as differences.
+
+The transaction ends with the target's checksums. A schema change of the target, by the stream too, waits for
+that. Where rows differ, they are read at another moment (`verify.run`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -24,23 +36,29 @@ from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.sink import open_dialect
 from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
-from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.sources.base import FrozenTables
+from tailrace.verify.checksum import Checksums, Shards, rows_in
 from tailrace.verify.source import PAGE_ROWS, as_stored
+
+#: How often to look whether the stream is between two batches, seconds.
+_POLL_S = 0.03
 
 
 @dataclass(frozen=True)
 class ReplicaTarget:
-    """A table of a replica.
+    """A table of a replica at one moment.
 
     Args:
-        options: options for reading it like a source.
+        tables: the replica at that moment.
         schema: its schema.
         version: the last batch written to it.
+        shards: the rows that count; None: all.
     """
 
-    options: SourceOptions
+    tables: FrozenTables
     schema: TableSchema
     version: int
+    shards: Shards | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -57,9 +75,9 @@ class ReplicaTarget:
         return pa.Table.from_batches(kept, self._select(names))
 
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with closing(registry.source(self.options)) as source:
-            for page in source.read_table(self.schema, PAGE_ROWS):
-                yield as_stored(page.rows, self._select(names), self.schema)
+        for page in self.tables.read_table(self.schema, PAGE_ROWS):
+            rows = as_stored(page.rows, self._select(names), self.schema)
+            yield rows if self.shards is None else self.shards.of(rows)
 
     def _select(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in names])
@@ -67,80 +85,97 @@ class ReplicaTarget:
 
 @dataclass(frozen=True)
 class ReplicaTargets:
-    """A replica after a batch.
+    """A replica at one moment between two batches.
 
     Args:
         options: the source's options with the replica's address, so that both sides read values alike.
         dialect: the replica's dialect.
-        batch: number of the last committed batch.
-        done: the last batch written to each target that was opened, by name.
+        entries: the ledger at that moment, by target.
+        tables: the replica's tables at that moment.
     """
 
     options: SourceOptions
     dialect: Dialect
-    batch: int
-    done: dict[str, int]
+    entries: Mapping[str, Entry]
+    tables: FrozenTables
 
     @classmethod
     def open(
-        cls, source: SourceOptions, sink: MySqlSettings | PostgresSettings, batch: int
-    ) -> ReplicaTargets:
-        """Open the replica that `sink` writes for `source`."""
-        server = sink.server
-        options = replace(
-            source,
-            **{
-                name: getattr(server, name)
-                for name in (
-                    "dialect",
-                    "host",
-                    "port",
-                    "database",
-                    "user",
-                    "password",
-                    "tls",
-                    "allow_cleartext_password",
-                    "allow_public_key_retrieval",
-                    "server_public_key_file",
-                )
-            },
-        )
-        return cls(options, open_dialect(sink, source.dialect), batch, {})
+        cls,
+        source: SourceOptions,
+        sink: MySqlSettings | PostgresSettings,
+        last: Callable[[], tuple[int, Collection[str]]],
+        patience_s: float,
+    ) -> tuple[ReplicaTargets, int]:
+        """Open the replica that `sink` writes for `source`; returns its batch, too.
 
-    def target(self, name: str, table: TableSchema) -> ReplicaTarget | None:  # noqa: ARG002 - has its own
-        """See ComparedTargets.
+        Args:
+            source: the source's options.
+            sink: the sink.
+            last: asks for the last committed batch, and the targets of the stream then.
+            patience_s: how long to wait for a moment between two batches.
 
         Raises:
-            StateError: the stream is writing it.
+            StateError: the stream has been writing it all the time.
         """
-        entry = self._entries([name]).get(name)
+        server = sink.server
+        names = (
+            "dialect",
+            "host",
+            "port",
+            "database",
+            "user",
+            "password",
+            "tls",
+            "allow_cleartext_password",
+            "allow_public_key_retrieval",
+            "server_public_key_file",
+        )
+        options = replace(source, **{name: getattr(server, name) for name in names})
+        dialect = open_dialect(sink, source.dialect)
+        ledger, until_s = Ledger(dialect), time.monotonic() + patience_s
+        with closing(dialect.connect()) as session, closing(registry.source(options)) as replica:
+            while True:
+                batch, targets = last()
+                entries = ledger.entries(session, targets) if targets else {}
+                busy = next(
+                    (e for e in entries.items() if e[1].begun != e[1].done or e[1].done > batch), None
+                )
+                if busy is None:
+                    tables = replica.frozen()
+                    if not targets or ledger.entries(session, targets) == entries:
+                        return cls(options, dialect, entries, tables), batch
+                    tables.close()
+                if time.monotonic() >= until_s:
+                    raise _busy(*(busy or next(iter(entries.items()))), batch)
+                time.sleep(_POLL_S)
+
+    def target(self, name: str, table: TableSchema, shards: Shards | None) -> ReplicaTarget | None:  # noqa: ARG002 - has its own
+        """See ComparedTargets."""
+        entry = self.entries.get(name)
         if entry is None:
             return None
-        if entry.begun != entry.done or entry.done > self.batch:
-            raise self._busy(name, entry)
         place = self.dialect.table_name(name)
         options = replace(self.options, tables=(re.escape(f"{place.schema}.{place.table}"),))
         with closing(registry.source(options)) as replica:
             found = [table.schema for table in replica.tables()]
             schemas = [schema for schema in found if schema.id.table == place.table] or found
-        self.done[name] = entry.done
-        return ReplicaTarget(options, schemas[0], entry.done) if schemas else None
+        return ReplicaTarget(self.tables, schemas[0], entry.done, shards) if schemas else None
 
-    def confirm(self) -> None:
+    def release(self) -> None:
         """See ComparedTargets."""
-        for name, entry in self._entries(self.done).items():
-            if entry.begun != self.done[name]:
-                raise self._busy(name, entry)
+        self.tables.close()
 
-    def _entries(self, names: Sequence[str] | dict[str, int]) -> dict[str, Entry]:
-        with closing(self.dialect.connect()) as session:
-            return Ledger(self.dialect).entries(session, names) if names else {}
+    def close(self) -> None:
+        """See ComparedTargets."""
+        self.tables.close()
 
-    def _busy(self, name: str, entry: Entry) -> StateError:
-        return StateError(
-            f"target `{name}` is being written and cannot be compared",
-            f"it has batch {entry.done}, batch {entry.begun} has begun; the checkpoint has {self.batch}",
-            "a replica cannot show an earlier state: stop the pipeline between two batches (Ctrl-C), or let a"
-            " `trigger: available-now` run end, then verify again",
-            code="TR-8104",
-        )
+
+def _busy(name: str, entry: Entry, batch: int) -> StateError:
+    return StateError(
+        f"target `{name}` is being written and cannot be compared",
+        f"it has batch {entry.done}, batch {entry.begun} has begun; the checkpoint has {batch}",
+        "a replica cannot show an earlier state: verify again when the batch is written. If the pipeline was "
+        "killed within a batch, start it",
+        code="TR-8104",
+    )

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,15 +34,15 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.errors import StateError
+from tailrace.model.table import TableId
 from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.tables_in_force import with_tables_in_force
 from tailrace.sinks.route import Router
-from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Source
-from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.checkpoint import Checkpoint, PlannedBatch
 from tailrace.spark.sql import own_session
-from tailrace.verify.checksum import Checksums
+from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
@@ -65,18 +65,20 @@ def verify(
     parallelism: int = 4,
     limits: SourceOptions | None = None,
     settled: bool = False,
+    patience_s: float = 5.0,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
 
     Args:
-        pipeline: a pipeline with a Delta sink, running or stopped, or with a replica, between two batches.
+        pipeline: a pipeline with a sink that can be verified, running or stopped.
         spark: a session with Delta; None: the sink is another one.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
         parallelism: connections that read the source.
         limits: options with the limits of reading, as of snapshots; None: there are none.
         settled: see `tables_by_target`.
+        patience_s: how long to wait for the end of a batch that is being written, for a replica.
         on_rows: called with a number of source rows that were read, from any thread.
 
     Returns:
@@ -84,8 +86,8 @@ def verify(
 
     Raises:
         ConfigError: the sink cannot be verified, or no table matches.
-        StateError: the pipeline has not committed a batch yet, or none that can be compared, or is writing
-            a replica.
+        StateError: the pipeline has not committed a batch yet, or none that can be compared, or was writing
+            a replica all the time.
         TailraceError: an error of the source.
     """
     started = time.monotonic()
@@ -94,19 +96,42 @@ def verify(
         spark = own_session(spark)
         # A pipeline's session passes few rows at a time, because they are cells.
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
-    with closing(registry.source(pipeline.source)) as source:
+    checkpoint = Checkpoint(pipeline.checkpoint)
+    routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))
+    stopping = threading.Event()
+
+    def opened() -> tuple[ComparedTargets, PlannedBatch]:
+        def last() -> PlannedBatch:
+            return _last(checkpoint)
+
+        return targets_of(pipeline.sinks, pipeline.source, routing.router, spark, last, patience_s=patience_s)
+
+    with ExitStack() as stack:
+        source = stack.enter_context(closing(registry.source(pipeline.source)))
         source.keep_log()  # first: the log after the batch must be kept until the comparison ends
-        last = Checkpoint(pipeline.checkpoint).last_committed()
-        if last is None:
-            raise StateError(
-                "no batch is committed yet, so there is nothing to compare",
-                f"found no commit in the checkpoint {pipeline.checkpoint}",
-                "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
-                code="TR-8101",
-            )
-        batch, end = last.id, StreamOffset.from_json(last.end)
-        routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))
-        targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
+        pace, page_rows = None, PAGE_ROWS
+        if limits is not None:
+            pace = SnapshotPace(replace(limits, snapshot_windows=()), source.activity, time.monotonic)
+            page_rows = min(PAGE_ROWS, limits.snapshot_max_rows_per_second or PAGE_ROWS)
+
+        def reader_of(end: StreamOffset) -> Reader:
+            assert end.log is not None
+            as_of = source.as_of(source.position(end.log))
+            keeps_times = isinstance(targets, ReplicaTargets)
+            return Reader(pipeline.source, as_of, stopping, on_rows, pace, page_rows, keeps_times)
+
+        def again() -> _State:
+            """Targets and source as of one batch, for rows: targets may be those of the checksums."""
+            if not isinstance(targets, ReplicaTargets):
+                return _State(targets, reader, end, end, routing)
+            newer, batch = opened()
+            stack.callback(newer.close)
+            at = StreamOffset.from_json(batch.end)
+            return _State(newer, reader_of(at), at, end, routing)
+
+        targets, last = opened()
+        stack.callback(targets.close)
+        end = StreamOffset.from_json(last.end)
         by_target, skipped = tables_by_target(routing, source, end, pattern, settled=settled)
         if not by_target:
             raise StateError(
@@ -114,28 +139,84 @@ def verify(
                 "; ".join(f"`{n}`: {why}" for n, why in skipped),
                 code="TR-8101",
             )
-        stopping = threading.Event()
-        assert end.log is not None
-        position = source.position(end.log)
-        keeps_times = isinstance(targets, ReplicaTargets)
-        pace, page_rows = None, PAGE_ROWS
-        if limits is not None:
-            pace = SnapshotPace(replace(limits, snapshot_windows=()), source.activity, time.monotonic)
-            page_rows = min(PAGE_ROWS, limits.snapshot_max_rows_per_second or PAGE_ROWS)
-        as_of = source.as_of(position)
-        reader = Reader(pipeline.source, as_of, stopping, on_rows, keeps_times, pace, page_rows)
+        reader = reader_of(end)
         with ThreadPoolExecutor(parallelism, "verify") as pool:
             try:
                 comparisons = [_Comparison.of(targets, name, by_target[name]) for name in sorted(by_target)]
                 for comparison in comparisons:
                     comparison.begin(pool, source, reader, parallelism)
-                reports = tuple(comparison.finish(pool, reader, limit) for comparison in comparisons)
-                targets.confirm()
+                for comparison in comparisons:
+                    comparison.sum_up()
+                targets.release()
+                reports = tuple(comparison.finish(pool, again, limit) for comparison in comparisons)
             except BaseException:
                 stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return Report(batch, str(position), reports, tuple(skipped), time.monotonic() - started)
+        assert end.log is not None
+        position = source.position(end.log)
+    return Report(last.id, str(position), reports, tuple(skipped), time.monotonic() - started)
+
+
+def _last(checkpoint: Checkpoint) -> PlannedBatch:
+    last = checkpoint.last_committed()
+    if last is None:
+        raise StateError(
+            "no batch is committed yet, so there is nothing to compare",
+            f"found no commit in the checkpoint {checkpoint.path}",
+            "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
+            code="TR-8101",
+        )
+    return last
+
+
+@dataclass(frozen=True)
+class _State:
+    """Both sides as of the end of one batch.
+
+    Args:
+        targets: the targets.
+        reader: reads the source.
+        end: the batch's end.
+        former: the end of the batch of the checksums.
+        routing: the way of the tables' rows.
+    """
+
+    targets: ComparedTargets
+    reader: Reader
+    end: StreamOffset
+    former: StreamOffset
+    routing: Routing
+
+    def parts(
+        self, name: str, tables: Sequence[SourceTable], parts: Sequence[tuple[SourceTable, KeyRange]]
+    ) -> list[tuple[SourceTable, KeyRange]]:
+        """The key ranges of `tables` whose rows must be in target `name`; of finished ones, `parts`.
+
+        Raises:
+            StateError: the target's rows are no longer those of `tables`, or one is parked.
+        """
+        names = {str(table.schema.id) for table in tables}
+        if self._tables(self.former, name) != self._tables(self.end, name) or names & self.end.parked.keys():
+            raise StateError(
+                f"target `{name}` cannot be compared",
+                "its tables have changed, or one was parked, while it was read",
+                "verify again",
+                code="TR-8104",
+            )
+        found = [(table, part) for table, part in parts if not table.unfinished]
+        for table in tables:
+            progress = self.end.tables.get(str(table.schema.id))
+            if table.unfinished and progress is None:
+                found.append((table, KeyRange(None, None)))
+            elif table.unfinished and progress is not None and progress.cursor is not None:
+                found.append((table, KeyRange(None, progress.cursor)))
+        return found
+
+    def _tables(self, end: StreamOffset, target: str) -> set[str]:
+        """The names of the tables of a target."""
+        known = (*end.names(), *end.parked)
+        return {name for name in known if self.routing.target(TableId.parse(name)) == target}
 
 
 @dataclass
@@ -151,6 +232,7 @@ class _Comparison:
         left_out: columns that exist on one side only.
         parts: key ranges that the source is read in.
         sums: their checksums, one for each of `parts`.
+        target_sums: the target's.
     """
 
     name: str
@@ -161,11 +243,12 @@ class _Comparison:
     left_out: tuple[str, ...]
     parts: list[tuple[SourceTable, KeyRange]] = field(default_factory=list)
     sums: list[Future[Checksums]] = field(default_factory=list)
+    target_sums: Checksums = field(default_factory=Checksums.empty)
 
     @classmethod
     def of(cls, targets: ComparedTargets, name: str, tables: list[SourceTable]) -> _Comparison:
         """Open target `name` and choose the columns to compare."""
-        target = targets.target(name, tables[0].schema)
+        target = targets.target(name, tables[0].schema, _shards(tables))
         found = _columns_of(tables)
         held = found if target is None else target.columns
         names = {field.name.lower() for field in found}
@@ -173,7 +256,7 @@ class _Comparison:
         by_name = {field.name.lower(): field.name for field in columns}
         absent = [field.name for field in held if field.name.lower() not in names]
         absent += [field.name for field in found if field.name.lower() not in by_name]
-        key = tuple(by_name[k.lower()] for k in tables[0].schema.key)
+        key = tuple(by_name[k.lower()] for k in tables[0].key)
         return cls(name, tables, target, columns, key, tuple(absent))
 
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
@@ -183,12 +266,14 @@ class _Comparison:
             pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in self.parts
         ]
 
-    def finish(self, pool: ThreadPoolExecutor, reader: Reader, limit: int) -> TargetReport:
-        """Compute the target's checksums, wait for the source's, and compare the rows that differ."""
-        target = Checksums.empty()
+    def sum_up(self) -> None:
+        """Compute the target's checksums."""
         if self.target is not None:
-            target = self.target.checksums(self.columns.names, self.key)
-        source = Checksums.empty()
+            self.target_sums = self.target.checksums(self.columns.names, self.key)
+
+    def finish(self, pool: ThreadPoolExecutor, again: Callable[[], _State], limit: int) -> TargetReport:
+        """Wait for the source's checksums, and compare the rows that differ."""
+        target, source = self.target_sums, Checksums.empty()
         for future in self.sums:
             source.merge(future.result())
         differing = source.differing(target)
@@ -202,28 +287,36 @@ class _Comparison:
             any(t.unfinished for t in self.tables),
             len(differing),
             len(examined),
-            self._examine(pool, reader, examined, limit) if len(differing) else None,
+            self._examine(pool, again, examined, limit) if len(differing) else None,
             self.left_out,
-            self.tables[0].schema.key,
+            # rows are read again by the source's columns alone
+            self.tables[0].schema.key if self.tables[0].shard is None else (),
         )
 
     def _examine(
-        self, pool: ThreadPoolExecutor, reader: Reader, buckets: np.ndarray, limit: int
+        self,
+        pool: ThreadPoolExecutor,
+        again: Callable[[], _State],
+        buckets: np.ndarray,
+        limit: int,
     ) -> Differences:
-        jobs = [
-            pool.submit(reader.rows, table, part, self.columns, self.key, buckets)
-            for table, part in self.parts
-        ]
+        state = again()
+        parts = state.parts(self.name, self.tables, self.parts)
         target = self.columns.empty_table()
-        if self.target is not None:
-            target = self.target.rows(self.columns.names, self.key, buckets)
+        if (
+            found := state.targets.target(self.name, self.tables[0].schema, _shards(self.tables))
+        ) is not None:
+            target = found.rows(self.columns.names, self.key, buckets)
+        state.targets.release()
+        read = state.reader.rows
+        jobs = [pool.submit(read, table, part, self.columns, self.key, buckets) for table, part in parts]
         source = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
         return compare(source, target, self.key, limit)
 
 
 def _columns_of(tables: Sequence[SourceTable]) -> pa.Schema:
     """The columns of all tables that share a target; text where their types have none in common."""
-    schemas = [stored_schema(table.schema) for table in tables]
+    schemas = [table.columns for table in tables]
     names = {name.lower(): name for schema in reversed(schemas) for name in schema.names}
     columns = []
     for name in dict.fromkeys(name for schema in schemas for name in map(str.lower, schema.names)):
@@ -234,6 +327,14 @@ def _columns_of(tables: Sequence[SourceTable]) -> pa.Schema:
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             columns.append(pa.field(names[name], pa.string()))
     return pa.schema(columns)
+
+
+def _shards(tables: Sequence[SourceTable]) -> Shards | None:
+    """The rows of a target that are those of `tables`; None: all of them."""
+    columns = {table.shard[0] for table in tables if table.shard is not None}
+    if not columns:
+        return None
+    return Shards(columns.pop(), tuple(table.shard[1] for table in tables if table.shard is not None))
 
 
 def _buckets_to_examine(rows: np.ndarray) -> int:

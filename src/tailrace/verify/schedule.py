@@ -128,7 +128,7 @@ class Verifications:
         with self._lock:
             worker = self._worker
         if worker is not None:
-            worker.kill()
+            worker.close()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -210,7 +210,7 @@ class Verifications:
         return schedule.after(_local(entry.begun_ms or entry.since_ms)) <= _local(now_ms)
 
     def _ready(self, pairs: Sequence[tuple[str, str]], end: StreamOffset, asked: Asked | None) -> Tables:
-        """Those of the tables that can be compared now; of the others the reason is told."""
+        """Those of the tables that can be compared now; of the others, the user learns why not."""
         parked, being_read = parked_sinks(self._path), unsettled(end)
         found = []
         for sink, name in pairs:
@@ -260,14 +260,17 @@ class Verifications:
                 return
             worker = self._worker = self._start(task)
         begun = set[tuple[str, str]]()
-        for event in worker:
-            pair = (event["sink"], event["table"])
-            begun = begun - {pair} if event["event"] == "ended" else begun | {pair}
-            self._outcomes.happened(event, job)
-            if self._outcomes.error is not None:
-                self._stop.set()
-        with self._lock:
-            self._worker = None
+        try:
+            for event in worker:
+                pair = (event["sink"], event["table"])
+                begun = begun - {pair} if event["event"] == "ended" else begun | {pair}
+                self._outcomes.happened(event, job)
+                if self._outcomes.error is not None:
+                    self._stop.set()
+        finally:
+            with self._lock:
+                self._worker = None
+            worker.close()
         for sink, name in begun if not self._ended.is_set() else ():
             gone: dict[str, Any] = {"sink": sink, "table": name}
             message = f"the process that compared it has ended, see `{log_file}`"
@@ -290,8 +293,8 @@ class Verifications:
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:  # noqa: ARG002
         """See `Watcher`: note what the batch's answers say that somebody asks for."""
-        end = self._checkpoint.end_of(batch_id)
-        answers = () if end is None else StreamOffset.from_json(end).answers
+        end = self._checkpoint.end_of(batch_id) or {}
+        answers = StreamOffset.from_json(end).answers if end.get("answers") else ()
         asked = [a for a in answers if a.signal in COMPARISONS and a.status == "ACCEPTED"]
         if asked:
             self._outcomes.accepted(batch_id, asked)

@@ -23,7 +23,7 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.reader.snapshot import read_snapshot
-from tailrace.sinks.tables.columns import stored_type
+from tailrace.sinks.tables.columns import stored_schema, stored_type
 from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.sources.base import Source
@@ -46,12 +46,25 @@ class SourceTable:
         estimated_rows: the catalog's estimate.
         unfinished: whether its first snapshot was still running at the batch's end.
         cursor: the snapshot's cursor at that time; None: no row had been read.
+        shard: a column of the target that its rows have in addition, and what it holds in each; None: none.
     """
 
     schema: TableSchema
     estimated_rows: int
     unfinished: bool = False
     cursor: Key | None = None
+    shard: tuple[str, str] | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns that a target of it has."""
+        columns = stored_schema(self.schema)
+        return columns if self.shard is None else columns.append(pa.field(self.shard[0], pa.string()))
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns that a target of it has."""
+        return self.schema.key if self.shard is None else (*self.schema.key, self.shard[0])
 
     @property
     def begun(self) -> bool:
@@ -92,18 +105,18 @@ class Reader:
         as_of: the position, as JSON.
         stopping: set to cancel reading.
         on_rows: called with a number of rows that were read, from any thread.
-        keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
         pace: the limits of reading; None: there are none.
         page_rows: rows of one SELECT.
+        keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
     """
 
     options: SourceOptions
     as_of: Any
     stopping: threading.Event
     on_rows: Callable[[int], None]
-    keeps_times: bool = False
     pace: SnapshotPace | None = None
     page_rows: int = PAGE_ROWS
+    keeps_times: bool = False
     _lock: threading.Lock = default(default_factory=threading.Lock)
 
     def checksums(
@@ -128,7 +141,7 @@ class Reader:
                 self.on_rows(len(batch))
                 rows = batch.image("after")
                 self._hold(rows)
-                yield as_stored(rows, columns, table.schema, keeps_times=self.keeps_times)
+                yield as_stored(rows, columns, table.schema, table.shard, keeps_times=self.keeps_times)
 
     def _hold(self, rows: pa.StructArray) -> None:
         """Wait until more may be read than `rows`."""
@@ -143,7 +156,12 @@ class Reader:
 
 
 def as_stored(
-    rows: pa.StructArray, columns: pa.Schema, table: TableSchema, *, keeps_times: bool = False
+    rows: pa.StructArray,
+    columns: pa.Schema,
+    table: TableSchema,
+    shard: tuple[str, str] | None = None,
+    *,
+    keeps_times: bool = False,
 ) -> pa.RecordBatch:
     """Convert rows of the source to the columns and types of a target; columns the source lacks are null.
 
@@ -151,12 +169,15 @@ def as_stored(
         rows: row images.
         columns: the target's columns.
         table: the source's table, for errors.
+        shard: see `SourceTable`.
         keeps_times: as of Reader.
 
     Raises:
         SchemaMismatchError: values do not fit the target's type.
     """
     by_name = {field.name.lower(): rows.field(i) for i, field in enumerate(rows.type)}
+    if shard is not None:
+        by_name[shard[0].lower()] = pa.repeat(pa.scalar(shard[1], pa.string()), len(rows))
     arrays = []
     for field in columns:
         array = by_name.get(field.name.lower())

@@ -32,7 +32,12 @@ class Routing:
 
     def transforms_rows(self, table: TableId) -> bool:
         """Whether rows of the table are changed on their way to the target."""
-        return bool(self.transforms.rule(table) or self.router.shard_column(table))
+        return bool(self.transforms.rule(table))
+
+    def shard(self, table: TableId) -> tuple[str, str] | None:
+        """The column that tells the table's rows from others of its target, and what it holds in them."""
+        column = self.router.shard_column(table)
+        return None if column is None else (column, self.router.shard_value(table))
 
 
 def tables_by_target(
@@ -40,7 +45,8 @@ def tables_by_target(
 ) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
     """The tables to compare by target, and the tables that cannot be compared, with the reason.
 
-    A target of several tables is compared with all of them if one matches.
+    A target of several tables is compared with all of them if one matches, unless a shard column tells which
+    rows are whose.
 
     Args:
         routing: the way of the tables' rows.
@@ -54,26 +60,37 @@ def tables_by_target(
     found = {str(t.schema.id): t for t in source.tables()}
     ids = {name: found[name].schema.id if name in found else TableId.parse(name) for name in known}
     targets = {name: routing.target(id_) for name, id_ in ids.items()}
-    chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
+    matching = {name for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
+    # rows with a shard column are compared by themselves, whatever else the target has
+    alone = {name for name in known if routing.shard(ids[name]) is not None}
+    columns: dict[str, set[str]] = {}
+    for name, id_ in ids.items():
+        shard = routing.shard(id_)
+        columns.setdefault(targets[name], set()).add("" if shard is None else shard[0])
+    chosen = {targets[name] for name in matching}
     if not chosen:
         raise ConfigError(
             "no table of the pipeline matches",
             f"it has {', '.join(f'`{n}`' for n in known) or 'none'}",
             code="TR-8102",
         )
-    parked = {targets[name]: name for name in end.parked}
-    being_read = {targets[name]: name for name in unsettled(end)} if settled else {}
+    parked = {targets[name]: name for name in end.parked if name not in alone}
+    reading = unsettled(end) if settled else set()
+    being_read = {targets[name]: name for name in reading if name not in alone}
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
     for name in known:
-        if targets[name] not in chosen:
+        if targets[name] not in chosen or (name in alone and name not in matching):
             continue
         if name in end.parked:
             skipped.append((name, "it is parked: tailrace resume PIPELINE.YAML " + name))
         elif targets[name] in parked:
             skipped.append((name, f"its target is that of `{parked[targets[name]]}`, which is parked"))
-        elif targets[name] in being_read:
-            skipped.append((name, f"rows of `{being_read[targets[name]]}` are being read"))
+        elif name in reading or targets[name] in being_read:
+            which = name if name in reading else being_read[targets[name]]
+            skipped.append((name, f"rows of `{which}` are being read"))
+        elif len(columns[targets[name]]) > 1:
+            skipped.append((name, "not all tables of its target have the same shard column"))
         elif name not in found:
             skipped.append((name, "the source no longer has this table"))
         elif end.mode not in ("initial", "snapshot"):
@@ -86,7 +103,13 @@ def tables_by_target(
             table, progress = found[name], end.tables.get(name)
             cursor = None if progress is None else progress.cursor
             by_target.setdefault(targets[name], []).append(
-                SourceTable(table.schema, table.estimated_rows, progress is not None, cursor)
+                SourceTable(
+                    table.schema,
+                    table.estimated_rows,
+                    progress is not None,
+                    cursor,
+                    routing.shard(table.schema.id),
+                )
             )
     return by_target, skipped
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -35,22 +35,22 @@ from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.verify.checksum import Checksums, Shards, rows_in
 
 #: Number of commits to search before the whole history.
 _RECENT = 200
 #: Columns of a change log: those that describe old rows, and all that are not the source's.
-_OLD_ROW = {"_before", "_absent_before"}
-_CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
+OLD_ROW = {"_before", "_absent_before"}
+CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
 
 
 @dataclass(frozen=True)
 class DeltaTableVersion:
-    """A Delta table at one version.
+    """A table at one version, read by Spark: one of Delta, or a change log of Iceberg.
 
     Args:
         frame: its rows; a change log's are collapsed.
-        version: Delta's version number.
+        version: the format's version number.
         columns: the source's columns in it, with the stored types.
     """
 
@@ -80,6 +80,10 @@ class DeltaTableVersion:
 
         schema = pa.schema([self.columns.field(name) for name in names])
         return map_in_arrow(self._select(names), keep, spark_schema(schema)).toArrow().cast(schema)
+
+    def only(self, shards: Shards) -> DeltaTableVersion:
+        """The same with some of its rows."""
+        return replace(self, frame=self.frame.where(column(shards.column).isin(list(shards.values))))
 
     def _select(self, names: Sequence[str]) -> DataFrame:
         return self.frame.select(*(column(name) for name in names))
@@ -119,8 +123,8 @@ def target_after(
     frame, version = found
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     if mode is WriteMode.CHANGELOG:
-        schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
-        return DeltaTableVersion(_collapse(frame, key), version, schema)
+        schema = pa.schema([field for field in schema if field.name not in CHANGELOG_FIELDS])
+        return DeltaTableVersion(collapse(frame, key), version, schema)
     if mode is WriteMode.SCD2:
         schema = TableLayout(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
@@ -192,9 +196,9 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
     )
 
 
-def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
+def collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
     """The newest change of each key, without deletes."""
-    row = f.struct(*(column(name) for name in log.columns if name not in _OLD_ROW))
+    row = f.struct(*(column(name) for name in log.columns if name not in OLD_ROW))
     # as a tuple: the keys' names, which it does not need, may be any
     keys = [column(name).alias(f"_{i}") for i, name in enumerate(key)]
     last = log.groupBy(*keys).agg(f.max_by(row, "_seq").alias("last"))

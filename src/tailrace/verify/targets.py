@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -19,13 +19,14 @@ from tailrace.config.sinks import (
     SinkSettings,
     WriteMode,
 )
+from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.delta.shared import own_root
 from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
-from tailrace.spark.checkpoint import Directory, absolute
-from tailrace.verify.checksum import Checksums
+from tailrace.spark.checkpoint import Directory, PlannedBatch, absolute
+from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
 
@@ -54,15 +55,20 @@ class ComparedTarget(Protocol):
 class ComparedTargets(Protocol):
     """A sink's targets after one batch."""
 
-    def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
-        """The target `name` of `table`; None if it does not exist yet."""
+    def target(self, name: str, table: TableSchema, shards: Shards | None) -> ComparedTarget | None:
+        """The target `name` of `table`; None if it does not exist yet.
 
-    def confirm(self) -> None:
-        """Check, after the targets have been read, that they were as the batch left them.
-
-        Raises:
-            StateError: the stream has written them meanwhile.
+        Args:
+            name: the target's name.
+            table: a table that is routed to it.
+            shards: the rows that count; None: all.
         """
+
+    def release(self) -> None:
+        """All checksums are computed: the targets may change if they cannot be kept for long."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
 
 
 def targets_of(
@@ -70,29 +76,44 @@ def targets_of(
     source: SourceOptions,
     router: Router,
     spark: SparkSession | None,
-    batch: int,
-) -> ComparedTargets:
-    """The targets of the first sink that can be verified.
+    last: Callable[[], PlannedBatch],
+    *,
+    patience_s: float,
+) -> tuple[ComparedTargets, PlannedBatch]:
+    """The targets of the first sink that can be verified, as the last committed batch left them.
 
     Args:
         sinks: the pipeline's sinks.
         source: options of its source.
         router: names the targets.
-        spark: a session with Delta; None: no target is one.
-        batch: number of a committed batch.
+        spark: a session with Delta; None: none is needed (`needs_spark`).
+        last: asks for the last committed batch.
+        patience_s: how long to wait for the end of a batch that is being written, where that is needed.
 
     Raises:
         ConfigError: no sink can be verified.
+        StateError: no batch is committed, or one is being written all the time.
     """
     sink = compared_sink(sinks, source)
     if isinstance(sink, DeltaSettings):
         assert spark is not None
-        return DeltaTargets(spark, sink, router, batch)
+        batch = last()
+        return DeltaTargets(spark, sink, router, batch.id), batch
     if isinstance(sink, IcebergSettings):
         from tailrace.verify.iceberg import IcebergTargets  # noqa: PLC0415 - an extra
 
-        return IcebergTargets(sink, batch)
-    return ReplicaTargets.open(source, sink, batch)
+        batch = last()
+        return IcebergTargets(sink, batch.id, spark), batch
+    seen: dict[int, PlannedBatch] = {}
+
+    def newest() -> tuple[int, Collection[str]]:
+        batch = last()
+        seen[batch.id] = batch
+        names = StreamOffset.from_json(batch.end).names()
+        return batch.id, {router.target(TableId.parse(name)) for name in names}
+
+    targets, number = ReplicaTargets.open(source, sink, newest, patience_s)
+    return targets, seen[number]
 
 
 def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> VerifiableSettings:
@@ -106,8 +127,7 @@ def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> Verif
             return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta tables, Iceberg tables of mode upsert, and replicas in a database of the "
-        "source's kind",
+        "verify supports Delta tables, Iceberg tables, and replicas in a database of the source's kind",
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
@@ -118,10 +138,17 @@ def is_comparable(sink: SinkSettings, source: SourceOptions) -> bool:
     return _verifiable(sink, source) is not None
 
 
+def needs_spark(sink: SinkSettings) -> bool:
+    """Whether the targets of a sink are read by Spark."""
+    return isinstance(sink, DeltaSettings) or (
+        isinstance(sink, IcebergSettings) and sink.mode is WriteMode.CHANGELOG
+    )
+
+
 def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
     if isinstance(sink, DeltaSettings):
         return sink
-    if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.UPSERT:
+    if isinstance(sink, IcebergSettings):
         return sink
     if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
         return sink
@@ -137,7 +164,7 @@ class DeltaTargets:
     router: Router
     batch: int
 
-    def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
+    def target(self, name: str, table: TableSchema, shards: Shards | None) -> ComparedTarget | None:
         """See ComparedTargets."""
         root = absolute(self.sink.path)
         path = path_in_use(
@@ -145,10 +172,15 @@ class DeltaTargets:
         )
         own = own_root(root, self.router.source)
         mode = self.sink.mode
-        return target_after(self.spark, root, path, own_root=own, mode=mode, key=table.key, batch=self.batch)
+        key = table.key if shards is None else (*table.key, shards.column)
+        found = target_after(self.spark, root, path, own_root=own, mode=mode, key=key, batch=self.batch)
+        return found if found is None or shards is None else found.only(shards)
 
     def _is_there(self, path: str) -> bool:
         return bool(Directory(f"{path}/_delta_log").names())
 
-    def confirm(self) -> None:
+    def release(self) -> None:
+        """See ComparedTargets."""
+
+    def close(self) -> None:
         """See ComparedTargets."""

@@ -33,6 +33,7 @@ from tailrace.spark.session import local_master, spark_session, stop_session
 from tailrace.spark.task_errors import missing_package, parse_error
 from tailrace.verify.repair import compared, repair, requested
 from tailrace.verify.report import Report
+from tailrace.verify.targets import needs_spark
 
 #: What is added to the priority number of the process.
 _NICE = 10
@@ -160,6 +161,7 @@ class _Table:
                 missing=0 if found is None else found.missing,
                 extra=0 if found is None else found.extra,
                 different=0 if found is None else found.different,
+                equal=target.equal,
                 at_least=target.examined < target.differing,
                 left_out=list(target.left_out),
                 repaired=repaired,
@@ -173,14 +175,14 @@ class _Table:
 @contextmanager
 def _spark(task: Task) -> Iterator[SparkSession | None]:
     """A session of this process, if a sink needs one."""
-    if not any(isinstance(each.sinks[0], DeltaSettings) for each in task.sinks.values()):
+    if not any(needs_spark(each.sinks[0]) for each in task.sinks.values()):
         yield None
         return
     settings = task.pipeline.settings
     session = spark_session(
         f"{settings.name} verify",
         source=task.pipeline.source.dialect,
-        delta=True,
+        delta=any(isinstance(each.sinks[0], DeltaSettings) for each in task.sinks.values()),
         master=local_master(settings.parallelism),
         parallelism=settings.parallelism,
         log_file=task.log_file,

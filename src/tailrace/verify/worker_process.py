@@ -45,10 +45,11 @@ class WorkerProcess:
                     yield json.loads(line)
         self._end()
 
-    def kill(self) -> None:
-        """End it and its Spark at once."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def close(self) -> None:
+        """End it and its Spark at once, unless it has ended."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._end()
 
     def _end(self) -> None:

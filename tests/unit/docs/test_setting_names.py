@@ -19,6 +19,7 @@ from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import MODES, OPTIONS
 from tailrace.config.sinks import SINKS
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
+from tailrace.config.verification import VerifySettings
 from tailrace.enumerator.signals import TYPES
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, set[str]]] = {
         },
     },
     "sink": keys(*SINKS.values()),
-    "pipeline": keys(PipelineSettings),
+    "pipeline": keys(PipelineSettings) | keys(VerifySettings),
     "transform": keys(TransformRule),
     "route": keys(RouteRule),
     "notifications": keys(NotificationSettings),

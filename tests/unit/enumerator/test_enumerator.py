@@ -87,6 +87,9 @@ class FakeSource(Source, Log):
     def read_table(self, table, page_rows):
         raise NotImplementedError
 
+    def frozen(self):
+        raise NotImplementedError
+
     def gaps(self, ids, reading):
         return {name: why for name, why in self.missing.items() if name in ids}
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tailrace.config.load import parse_pipeline
-from tailrace.config.verification import Schedule
+from tailrace.config.verification import Recurrence
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import ConfigError, StateError
 from tailrace.model.parked import Parked, Reason
@@ -45,6 +45,7 @@ def compared(table: str, *, missing: int = 0, repaired: bool = False, **more: An
         "missing": missing,
         "extra": 0,
         "different": 0,
+        "equal": not missing,
         "at_least": False,
         "left_out": [],
         "repaired": repaired,
@@ -150,7 +151,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
     ],
 )
 def test_schedule_is_an_interval_or_times_of_the_day(text: str, last: str, due: str) -> None:
-    assert Schedule.parse(text).after(datetime.fromisoformat(last)) == datetime.fromisoformat(due)
+    assert Recurrence.parse(text).after(datetime.fromisoformat(last)) == datetime.fromisoformat(due)
 
 
 @pytest.mark.parametrize(
@@ -368,14 +369,14 @@ def test_process_reports_that_its_task_fails_and_ends_with_its_parent(
     assert (tmp_path / "verify.log").exists()
     waiting = WorkerProcess(task)
     pid = waiting._process.pid
-    waiting.kill()
+    waiting.close()
     assert list(waiting) == []
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
 def test_times_of_the_day_skip_none() -> None:
-    schedule, at = Schedule.parse("00:00, 12:00"), datetime.fromisoformat("2026-11-24 23:59")
+    schedule, at = Recurrence.parse("00:00, 12:00"), datetime.fromisoformat("2026-11-24 23:59")
     for _ in range(4):
         before, at = at, schedule.after(at)
         assert timedelta() < at - before <= timedelta(hours=12)

@@ -15,7 +15,7 @@ from tailrace.errors import ConfigError, SourceError, TableLockedError, Tailrace
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Activity, Log, LogClock, LogRange, LogRetention, Page, Source
+from tailrace.sources.base import Activity, FrozenTables, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
@@ -242,6 +242,12 @@ class MySqlSource(Source):
 
         with closing(MySqlSession(self._options)) as session:
             yield from session.pages(SnapshotSplit(table, None, None, {}, page_rows))
+
+    def frozen(self) -> FrozenTables:
+        """All tables as they are now, by a consistent snapshot."""
+        from tailrace.sources.mysql.snapshot.frozen import MySqlFrozenTables  # noqa: PLC0415
+
+        return MySqlFrozenTables(self._options)
 
     def close(self) -> None:
         """Drop the connection."""

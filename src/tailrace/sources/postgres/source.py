@@ -16,7 +16,17 @@ from tailrace.errors import SourceError, TableLockedError, TailraceError, Transi
 from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, Activity, Log, LogClock, LogRange, LogRetention, Page, Source
+from tailrace.sources.base import (
+    GONE,
+    Activity,
+    FrozenTables,
+    Log,
+    LogClock,
+    LogRange,
+    LogRetention,
+    Page,
+    Source,
+)
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
@@ -488,6 +498,12 @@ class PostgresSource(Source):
             )
         finally:
             connection.break_off()
+
+    def frozen(self) -> FrozenTables:
+        """All tables as they are now, by a repeatable read."""
+        from tailrace.sources.postgres.snapshot.frozen import PostgresFrozenTables  # noqa: PLC0415
+
+        return PostgresFrozenTables(self._options)
 
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
