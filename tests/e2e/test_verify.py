@@ -119,7 +119,14 @@ def printed(report: Any, *, show_values: bool) -> str:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("sink", ["type: delta", "type: delta, mode: changelog", "type: iceberg"])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "type: delta, mode: changelog",
+        "type: iceberg",
+        pytest.param("type: delta", marks=pytest.mark.slow),  # that of the tests below
+    ],
+)
 def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
 ) -> None:
