@@ -85,7 +85,19 @@ class ChangeLog:
         return state
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test has one kind of table, in turn, and the other one as a slow test."""
+    if "log" not in metafunc.fixturenames:
+        return
+    names = [name for name in vars(metafunc.module) if name.startswith("test_")]
+    due = ("delta", "iceberg")[names.index(metafunc.function.__name__) % 2]
+    params = [
+        pytest.param(kind, marks=[] if kind == due else [pytest.mark.slow]) for kind in ("delta", "iceberg")
+    ]
+    metafunc.parametrize("log", params, indirect=True)
+
+
+@pytest.fixture
 def log(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> ChangeLog:
     return ChangeLog(spark, request.param, tmp_path)
 

@@ -31,10 +31,22 @@ AFTER = table(("id", INT), ("n", INT), key=("id",))
 SNAPSHOT = [("r", None, {"id": i, "a": 10 * i, "b": i}) for i in (1, 2)]
 LOG = [("u", {"id": 1, "n": 10}, {"id": 1, "n": 11}), ("c", None, {"id": 3, "n": 30})]
 FOLLOWING = ("iceberg-upsert", "mysql", "mariadb-whole-batch", "postgresql", "postgresql-whole-batch")
+#: A test has one of two, in turn, and the other one as a slow test.
+TWINS = (("mysql", "mariadb-whole-batch"), ("postgresql", "postgresql-whole-batch"))
 ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]
 
 
-@pytest.fixture(params=FOLLOWING)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    names = [name for name in vars(metafunc.module) if name.startswith("test_")]
+    turn = names.index(metafunc.function.__name__)
+    others = {twins[(turn + number) % 2] for number, twins in enumerate(TWINS)}
+    params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in FOLLOWING]
+    metafunc.parametrize("case", params, indirect=True)
+
+
+@pytest.fixture
 def case(request: pytest.FixtureRequest) -> SinkCase:
     return CASES[request.param](request)
 

@@ -52,11 +52,11 @@ class Lake:
 
 LAKES = [
     ("delta", WriteMode.UPSERT, 0),
-    ("delta", WriteMode.CHANGELOG, None),
     ("iceberg", WriteMode.UPSERT, None),
 ]
 #: Those that differ from others in what changes become, not in the columns they go to.
 MORE_LAKES = [
+    ("delta", WriteMode.CHANGELOG, None),
     ("delta", WriteMode.UPSERT, 3600),
     ("delta", WriteMode.SCD2, 0),
     ("iceberg", WriteMode.CHANGELOG, None),

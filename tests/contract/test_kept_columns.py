@@ -97,8 +97,11 @@ def test_changes_that_are_not_listed_are_not_followed(
 @pytest.mark.parametrize(
     "case",
     [
-        *("delta-upsert", "delta-upsert-waiting", "delta-scd2", "delta-changelog"),
-        *("iceberg-upsert", "iceberg-changelog", "mariadb-whole-batch", "postgresql"),
+        *("delta-upsert-waiting", "iceberg-changelog", "mariadb-whole-batch", "postgresql"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("delta-upsert", "delta-scd2", "delta-changelog", "iceberg-upsert")
+        ),
     ],
     indirect=True,
 )

@@ -36,9 +36,10 @@ OTHER = table(*COLUMNS, key=("id",), name="shop.u")
 EVERYTHING = Router([])
 
 
-#: Sinks that differ in one setting: a test has one of two, in turn, and the other one as a slow test.
+#: Sinks that share most of their code: a test has one of them, in turn, and the others as slow tests.
 TWINS = (
-    ("delta-upsert", "delta-upsert-waiting"),
+    ("delta-upsert", "delta-upsert-waiting", "delta-scd2"),
+    ("delta-changelog", "iceberg-changelog"),
     ("parquet", "json"),
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
@@ -53,13 +54,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     turn = [name for name in vars(metafunc.module) if name.startswith("test_")].index(
         metafunc.function.__name__
     )
-    others = {twins[(turn + number) % 2] for number, twins in enumerate(TWINS)}
+    due = {twins[(turn + number) % len(twins)] for number, twins in enumerate(TWINS)}
+    others = {name for twins in TWINS for name in twins} - due
     if "point" not in metafunc.fixturenames:
         params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in CASES]
         metafunc.parametrize("case", params, indirect=True)
         return
     pairs = [
-        pytest.param(name, point, marks=[] if number % len(POINTS) == turn_of_point else [pytest.mark.slow])
+        pytest.param(
+            name,
+            point,
+            marks=[] if number % len(POINTS) == turn_of_point and name not in others else [pytest.mark.slow],
+        )
         for number, name in enumerate(CASES)
         for turn_of_point, point in enumerate(POINTS)
     ]
@@ -171,14 +177,15 @@ def asked(sink: Any, batch: CellBatch) -> SinkStanding:
     return standing(settings, EVERYTHING, stream, "mysql", [SCHEMA.id])
 
 
-def test_target_tells_which_batch_it_has_and_what_readers_see(
+def test_target_holds_what_the_batches_say_and_tells_which_it_has(
     spark: SparkSession, request: pytest.FixtureRequest, case: SinkCase, open_sink: Any
 ) -> None:
     sink = open_sink()
     first, *more = batches(spark)
     assert not [target for target in asked(sink, first).targets.values() if target.batch is not None]
-    for batch in (first, *more):
-        sink.write(batch)
+    written = [w for batch in (first, *more) for w in sink.write(batch)]
+    assert (sum(w.snapshot_rows for w in written), sum(w.changes for w in written)) == (4, 12)
+    check(case, sink, everything())
     found = asked(sink, first)
     if sink.capabilities.delivery is Delivery.AT_LEAST_ONCE:
         assert found == SinkStanding()  # it keeps no account
@@ -192,13 +199,6 @@ def test_target_tells_which_batch_it_has_and_what_readers_see(
         assert [target.waiting_rows for target in found.targets.values()] == [1]
         sink.close()  # it merges what waits
         assert asked(sink, first).visible(2) == 2
-
-
-def test_target_holds_what_the_batches_say(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
-    sink = open_sink()
-    written = [w for batch in batches(spark) for w in sink.write(batch)]
-    check(case, sink, everything())
-    assert (sum(w.snapshot_rows for w in written), sum(w.changes for w in written)) == (4, 12)
 
 
 def test_batch_that_comes_again_does_what_the_capabilities_say(

@@ -120,8 +120,15 @@ def test_table_of_batches_names_the_versions_that_show_a_batch(
     assert rows[2]["position"] == '{"file":"binlog.000001","pos":2}'
 
 
-@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.SCD2])
-@pytest.mark.parametrize("point", ["sink.table", "sink.merged"])
+@pytest.mark.parametrize(
+    ("point", "mode"),
+    [
+        ("sink.table", WriteMode.UPSERT),
+        ("sink.merged", WriteMode.SCD2),
+        pytest.param("sink.table", WriteMode.SCD2, marks=pytest.mark.slow),
+        pytest.param("sink.merged", WriteMode.UPSERT, marks=pytest.mark.slow),
+    ],
+)
 def test_crash_round_a_merge_of_what_waits_loses_and_repeats_nothing(
     *,
     spark: SparkSession,

@@ -86,27 +86,24 @@ def first_batches(spark: SparkSession) -> list[CellBatch]:
 
 
 STATE_AFTER = [(1, "twice"), (3, "s3"), (4, "s4"), (7, "again")]
+#: Both modes write these batches by the same code.
+UPSERT_FIRST = pytest.mark.parametrize(
+    "mode", [WriteMode.UPSERT, pytest.param(WriteMode.CHANGELOG, marks=pytest.mark.slow)]
+)
 
 
-def test_upsert_target_equals_the_source_after_mixed_changes(
+def test_upsert_target_equals_the_source_and_its_commits_say_which_batch_and_offset_they_hold(
     spark: SparkSession, tmp_path: Path, upsert: DeltaSink
 ) -> None:
     for batch in first_batches(spark):
         upsert.write(batch)
     assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == STATE_AFTER
-
-
-def test_upsert_commits_say_which_batch_and_offset_they_hold(
-    spark: SparkSession, tmp_path: Path, upsert: DeltaSink
-) -> None:
-    for batch in first_batches(spark):
-        upsert.write(batch)
     said = [c for _, c in commits(spark, tmp_path) if c]
     assert sorted((c["batch"], c["part"]) for c in said) == [(0, "snapshot"), (1, "log"), (1, "snapshot")]
     assert all(c["end"]["log"]["pos"] == c["batch"] and c["table"] == "shop.t" for c in said)
 
 
-@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.CHANGELOG])
+@UPSERT_FIRST
 def test_batch_that_comes_again_changes_nothing(spark: SparkSession, tmp_path: Path, mode: WriteMode) -> None:
     batches = first_batches(spark)
     states = []
@@ -119,7 +116,7 @@ def test_batch_that_comes_again_changes_nothing(spark: SparkSession, tmp_path: P
     assert states[0] == states[1]
 
 
-@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.CHANGELOG])
+@UPSERT_FIRST
 def test_batch_of_many_tables_is_written_once(spark: SparkSession, tmp_path: Path, mode: WriteMode) -> None:
     schemas = [table(("id", INT), (f"v{i}", TEXT), key=("id",), name=f"shop.t{i}") for i in range(6)]
     cells = [
@@ -248,6 +245,7 @@ def test_changelog_holds_each_change_once_with_its_old_row(
     )
 
 
+@pytest.mark.slow  # the contract suite shows the same
 @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.CHANGELOG])
 def test_target_follows_added_dropped_and_widened_columns(
     spark: SparkSession, tmp_path: Path, mode: WriteMode
@@ -263,6 +261,7 @@ def test_target_follows_added_dropped_and_widened_columns(
     assert rows == [(1, "s1", None), (2, "old", None), (1 << 40, None, "hi")]
 
 
+@pytest.mark.slow  # the contract suite shows the same
 def test_column_that_changes_its_kind_is_refused_by_name(spark: SparkSession, upsert: DeltaSink) -> None:
     upsert.write(cell_batch(spark, 0, [snapshot(1)]))
     other = table(("id", INT), ("name", BIGINT), key=("id",))
@@ -271,6 +270,7 @@ def test_column_that_changes_its_kind_is_refused_by_name(spark: SparkSession, up
         upsert.write(cell_batch(spark, 1, [("log", cells)]))
 
 
+@pytest.mark.slow  # the contract suite shows the same
 def test_target_of_another_stream_is_not_touched(
     spark: SparkSession, tmp_path: Path, upsert: DeltaSink
 ) -> None:
@@ -288,6 +288,7 @@ def test_table_made_by_hand_is_not_touched(spark: SparkSession, tmp_path: Path, 
         upsert.write(cell_batch(spark, 0, [snapshot(1)]))
 
 
+@pytest.mark.slow  # the contract suite shows the same
 def test_shards_routed_to_one_target_share_it(spark: SparkSession, tmp_path: Path) -> None:
     sink = DeltaSink(DeltaSettings(str(tmp_path)), Router([RouteRule(r"shop\.t\d", "shop.t")]))
     cells = []

@@ -78,7 +78,8 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     "sink",
     [
-        (WriteMode.CHANGELOG, None),
+        # the tests below, too, are of a change log
+        pytest.param((WriteMode.CHANGELOG, None), marks=pytest.mark.slow),
         pytest.param((WriteMode.UPSERT, 0), marks=pytest.mark.slow),
         (WriteMode.UPSERT, 3600),
     ],
@@ -98,7 +99,9 @@ def test_what_is_expected_is_written_by_one_pass_and_what_is_not_the_long_way(
     assert rows.count() == 6
 
 
-@pytest.mark.parametrize("mode", [WriteMode.CHANGELOG, WriteMode.UPSERT])
+@pytest.mark.parametrize(
+    "mode", [WriteMode.CHANGELOG, pytest.param(WriteMode.UPSERT, marks=pytest.mark.slow)]
+)
 def test_iceberg_tables_too_and_no_file_is_left_that_no_table_has(
     spark: SparkSession, tmp_path: Path, mode: WriteMode
 ) -> None:
@@ -168,7 +171,15 @@ def test_what_a_killed_run_has_left_is_thrown_away(
     assert not left.exists()
 
 
-FILES = pytest.mark.parametrize("settings", [ParquetSettings, JsonSettings], ids=["parquet", "json"])
+FILES = {"parquet": ParquetSettings, "json": JsonSettings}
+
+
+def files_of(due: str) -> pytest.MarkDecorator:
+    """Both kinds of files: that one in `make test`, the other one as a slow test."""
+    marks = {kind: [] if kind == due else [pytest.mark.slow] for kind in FILES}
+    return pytest.mark.parametrize(
+        "settings", [pytest.param(FILES[kind], id=kind, marks=marks[kind]) for kind in FILES]
+    )
 
 
 def files_sink(root: Path, settings: Any) -> Any:
@@ -181,7 +192,7 @@ def file_rows(spark: SparkSession, directory: Path, settings: Any) -> tuple[Any,
     return frame.schema, sorted(frame.collect(), key=lambda row: row["_seq"])
 
 
-@FILES
+@files_of("parquet")
 def test_files_too_in_any_directory(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     root = tmp_path / "a [b]{c}* \\d?"
     with files_sink(root, settings) as sink:
@@ -194,7 +205,7 @@ def test_files_too_in_any_directory(spark: SparkSession, tmp_path: Path, setting
         assert sorted(row["id"] for row in rows) == expected
 
 
-@FILES
+@files_of("json")
 def test_files_are_the_same_by_one_pass(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     schema = table(
         ("id", INT),
@@ -233,7 +244,7 @@ def test_files_are_the_same_by_one_pass(spark: SparkSession, tmp_path: Path, set
     assert len(by_pass[1]) == 3
 
 
-@FILES
+@files_of("parquet")
 def test_tables_of_one_target_have_its_columns(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",), name="shop.u")
     more = changes(wider, [("c", None, {"id": 9, "name": "w", "more": 7})], first=9)

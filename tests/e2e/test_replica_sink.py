@@ -269,15 +269,27 @@ def events(spark: SparkSession, number: int = 0) -> CellBatch:
 SERVERS = pytest.mark.parametrize("target", [("mysql", PARTS), ("postgres", PARTS)], indirect=True, ids=str)
 
 
-@SERVERS
+NARROW = (
+    ("price decimal(10,1), at timestamp(6), size double precision", "`price` is .*rounds"),
+    ("price decimal(10,4), at timestamp(0), size double precision", "`at` is .*rounds"),
+    ("price decimal(10,4), at date, size double precision", "`at` is .*cuts"),
+    ("price decimal(10,4), at timestamp(6), size real", "`size` is .*rounds"),
+)
+
+
 @pytest.mark.parametrize(
-    ("narrow", "named"),
+    ("target", "narrow", "named"),
     [
-        ("price decimal(10,1), at timestamp(6), size double precision", "`price` is .*rounds"),
-        ("price decimal(10,4), at timestamp(0), size double precision", "`at` is .*rounds"),
-        ("price decimal(10,4), at date, size double precision", "`at` is .*cuts"),
-        ("price decimal(10,4), at timestamp(6), size real", "`size` is .*rounds"),
+        pytest.param(
+            (server, PARTS),
+            *columns,
+            marks=[] if number % 2 == is_due else [pytest.mark.slow],
+            id=f"{server}-{number}",
+        )
+        for number, columns in enumerate(NARROW)
+        for is_due, server in enumerate(("mysql", "postgres"))
     ],
+    indirect=["target"],
 )
 def test_table_that_would_round_values_is_not_adopted(
     spark: SparkSession, target: Target, narrow: str, named: str

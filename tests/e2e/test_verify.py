@@ -124,7 +124,13 @@ def printed(report: Any, *, show_values: bool) -> str:
 
 
 @pytest.mark.parametrize(
-    "sink", ["type: delta", "type: delta, mode: changelog", "type: iceberg", "type: iceberg, mode: changelog"]
+    "sink",
+    [
+        "type: delta, mode: changelog",
+        "type: iceberg",
+        pytest.param("type: iceberg, mode: changelog", marks=pytest.mark.slow),
+        pytest.param("type: delta", marks=pytest.mark.slow),  # that of the tests below
+    ],
 )
 def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str

@@ -30,13 +30,14 @@ FOLLOWED = {
     "mariadb": {"fault": partial(group_commit_delay, delay_us=20_000)},
     "postgres": SMALL,
 }
-#: Product, kind of table, and what else is said of the table.
+#: Product, kind of table, and what else is said of the table. A kind has one identity in turn, the other one
+#: as a slow test.
 BUSY = (
-    *((product, subject, {}) for product in ("mysql", "mariadb") for subject in SUBJECTS),
+    *((product, subject, {}, True) for product in ("mysql", "mariadb") for subject in SUBJECTS),
     *(
-        ("postgres", subject, {"identity": name})
-        for subject in postgres.SUBJECTS
-        for name in ("DEFAULT", "FULL")
+        ("postgres", subject, {"identity": name}, number % 2 == turn)
+        for number, subject in enumerate(postgres.SUBJECTS)
+        for turn, name in enumerate(("DEFAULT", "FULL"))
     ),
 )
 FEW = {"chunk_rows": 200, "min_batches": 6}
@@ -81,14 +82,28 @@ def table_of(request):
 
 @pytest.mark.parametrize(
     ("product", "subject", "given"),
-    BUSY,
-    ids=["-".join([p, s.name, *given.values()]) for p, s, given in BUSY],
+    [
+        pytest.param(
+            product,
+            subject,
+            given,
+            id="-".join([product, subject.name, *given.values()]),
+            marks=[] if is_due else [pytest.mark.slow],
+        )
+        for product, subject, given, is_due in BUSY
+    ],
 )
 def test_every_batch_is_exact_while_others_write(table_of, product, subject, given):
     assert wrong_batches(table_of(product, subject, **given), **FOLLOWED[product]) == 0
 
 
-@pytest.mark.parametrize(("product", "fault", "followed"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(
+    ("product", "fault", "followed"),
+    [
+        pytest.param(*fault, id=name, marks=[pytest.mark.slow] if name == "mysql-commits-wait" else [])
+        for name, fault in FAULTS.items()
+    ],
+)
 def test_every_batch_is_exact_while_the_server_is_disturbed(table_of, product, fault, followed):
     assert wrong_batches(table_of(product), fault=fault, **followed) == 0
 

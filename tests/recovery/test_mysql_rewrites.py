@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engine import Engine, options_for
-from tests.support.rereading import Target
+from tests.support.rereading import Target, at_moments
 
 ROWS = 50
 
@@ -68,9 +68,13 @@ REWRITES = {
 }
 
 
-@pytest.mark.parametrize("statements", REWRITES.values(), ids=REWRITES.keys())
-@pytest.mark.parametrize("when", ["after the snapshot", "during the snapshot"])
-def test_target_equals_the_table_after_rows_were_rewritten(mysql, table, statements, when):
+MOMENTS = ("after the snapshot", "during the snapshot")
+
+
+@pytest.mark.parametrize("case", at_moments([(how,) for how in REWRITES], MOMENTS))
+def test_target_equals_the_table_after_rows_were_rewritten(mysql, table, case):
+    (how,), when = case
+    statements = REWRITES[how]
     chunk = 100 if when == "after the snapshot" else 5
     with Engine(options_for(mysql, table, snapshotChunkRows=chunk)) as engine:
         target = Target(engine, table)

@@ -114,8 +114,16 @@ def repair(postgres, database, run, how):
         run(REPAIRS[how])
 
 
-@pytest.mark.parametrize("all_tables", [False, True])
-@pytest.mark.parametrize("how", GAPS)
+def of_either_publication(cases):
+    """Parameters (how, all tables): `cases` with one publication in turn, the other one as a slow test."""
+    return [
+        pytest.param(how, all_tables, marks=[] if number % 2 == all_tables else [pytest.mark.slow])
+        for number, how in enumerate(cases)
+        for all_tables in (False, True)
+    ]
+
+
+@pytest.mark.parametrize(("how", "all_tables"), of_either_publication(GAPS))
 def test_table_that_is_another_one_after_a_stop_is_refused_at_every_start(
     postgres, postgres_database, run, how, all_tables
 ):
@@ -143,14 +151,13 @@ def write_and_read(postgres, engine, run):
         read_all(postgres, engine)
 
 
-RUNNING = [*((how, False) for how in (*GAPS, *OF_PUBLICATION)), *((how, True) for how in GAPS)]
+RUNNING = [*((how, False) for how in OF_PUBLICATION), *of_either_publication(reversed(GAPS))]
 
 
-@pytest.mark.parametrize("case", RUNNING, ids=str)
-def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
-    postgres, postgres_database, run, monkeypatch, case
+@pytest.mark.parametrize(("how", "all_tables"), RUNNING)
+def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(  # noqa: PLR0917
+    postgres, postgres_database, run, monkeypatch, how, all_tables
 ):
-    how, all_tables = case
     if all_tables:
         run("CREATE PUBLICATION tailrace FOR ALL TABLES")
     monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0.2)

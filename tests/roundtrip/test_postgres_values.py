@@ -406,6 +406,13 @@ _TEXTS = {
 }
 
 
+#: A server prints the same in both versions; what it sends in binary form is tested with both.
+NEWEST = pytest.mark.parametrize(
+    "database", ["18", pytest.param("15", marks=pytest.mark.slow)], indirect=True, scope="module"
+)
+
+
+@NEWEST
 @pytest.mark.parametrize("type_", _TEXTS)
 def test_a_value_of_any_type_comes_back_by_copy_and_by_the_log(database: Database, type_: str) -> None:
     try:

@@ -24,14 +24,14 @@ PATIENCE_S = 60.0
 MOMENTS = ("stopped", "in the snapshot", "running")
 
 
-def at_moments(cases: Sequence[Any]) -> list[Any]:
+def at_moments(cases: Sequence[Any], moments: Sequence[str] = MOMENTS) -> list[Any]:
     """Parameters (case, moment): each case at one moment in turn, at the others as slow tests."""
     return [
         pytest.param(
             (case, moment), id=f"{named(case)}, {moment}", marks=[] if is_due else [pytest.mark.slow]
         )
         for number, case in enumerate(cases)
-        for moment, is_due in ((m, number % len(MOMENTS) == i) for i, m in enumerate(MOMENTS))
+        for moment, is_due in ((m, number % len(moments) == i) for i, m in enumerate(moments))
     ]
 
 
