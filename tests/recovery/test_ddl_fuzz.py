@@ -64,7 +64,13 @@ def test_target_equals_its_table_of_postgres(postgres: Any, postgres_database: s
     def execute(*statements: str) -> Any:
         return postgres.execute(*statements, database=postgres_database)
 
-    options = postgres_support.options_for(postgres, postgres_database, r"public\.t", snapshotChunkRows=7)
+    options = postgres_support.options_for(
+        postgres,
+        postgres_database,
+        r"public\.t",
+        snapshotChunkRows=7,
+        formerColumns=("reread", "follow")[seed % 2],
+    )
     table = PostgresTable(execute, seed)
     live(table, lambda: Engine(options), "public.t", postgres, database=postgres_database)
 
