@@ -143,8 +143,10 @@ TOLD_AHEAD = {
 #: What log and catalog do not tell.
 UNTOLD = {
     "swapped": [
-        "BEGIN; ALTER TABLE t RENAME b TO x; ALTER TABLE t RENAME c TO b; "
-        "ALTER TABLE t RENAME x TO c; COMMIT",
+        (
+            "BEGIN; ALTER TABLE t RENAME b TO x; ALTER TABLE t RENAME c TO b; "
+            "ALTER TABLE t RENAME x TO c; COMMIT"
+        ),
         UPDATE,
     ],
     "swapped one by one": [

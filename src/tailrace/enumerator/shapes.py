@@ -6,7 +6,7 @@ There are two places for the event:
 
 * where the log shows other columns, if that is before all else in a batch, and log and catalog together
   tell which change it was (`Source.placed`);
-* else behind the log's end as it was after the catalog was read: all changes have the catalog's columns there.
+* else behind the log's end as it was after the catalog was read, where all changes have its columns.
 
 What neither tells is read again. While a table is pending, no rows of tables are read: they would have
 columns of which the targets have yet to hear. A shape is known to hold from the log's end on, as it was

@@ -442,7 +442,7 @@ class Source(ABC):
         shapes: Mapping[str, Any],  # noqa: ARG002
         reading: Collection[str],  # noqa: ARG002
     ) -> Mapping[str, Reshaped]:
-        """What the log tells of tables that have other columns within a range of it than in `shapes`.
+        """What the log shows of tables that have other columns within a range of it than in `shapes`.
 
         Args:
             found: the range; the catalog was read after it.

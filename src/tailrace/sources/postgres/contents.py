@@ -93,7 +93,7 @@ class Contents:
         Args:
             text: the digest of then.
             files_count: whether a new file is enough: the log need not have told what replaced it.
-            are_told: whether events tell what became of the columns that there were (`checks.shapes`).
+            are_told: whether events tell what became of the columns that there were (`wire.shapes`).
         """
         last, columns, versions, file, last_part, parts = text.split(".")
         columns_now, versions_now, parts_now = self._digests(int(last), int(last_part))

@@ -32,7 +32,6 @@ from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.checks.reshaping import Reshaping
-from tailrace.sources.postgres.checks.shapes import Shape
 from tailrace.sources.postgres.connection import (
     Connection,
     ReconnectingConnection,
@@ -60,6 +59,7 @@ from tailrace.sources.postgres.starting import (
 from tailrace.sources.postgres.waits import locks
 from tailrace.sources.postgres.waits.locks import within_limit
 from tailrace.sources.postgres.waits.notices import error_text, say
+from tailrace.sources.postgres.wire.shapes import Shape
 from tailrace.sources.postgres.wire.types import has_binary
 
 T = TypeVar("T")

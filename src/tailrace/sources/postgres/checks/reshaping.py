@@ -9,10 +9,10 @@ from tailrace.model.schema_change import RowsRewritten, SchemaEvent
 from tailrace.model.table import Column, TableSchema
 from tailrace.sources.base import Reshaped
 from tailrace.sources.postgres.catalog import CatalogTable
-from tailrace.sources.postgres.checks.shapes import Shape, ShapeColumn, changes_between, resolved, untold
 from tailrace.sources.postgres.position import seq_of
 from tailrace.sources.postgres.replication.follower import LoggedRelation, WalRange
 from tailrace.sources.postgres.wire.relation import Relation
+from tailrace.sources.postgres.wire.shapes import Shape, ShapeColumn, changes_between, resolved, untold
 
 
 class Reshaping:
