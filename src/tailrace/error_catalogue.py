@@ -223,6 +223,14 @@ CATALOGUE = {
         "Give each table of the pipeline such a transform. Otherwise `apply` with `mode: scd2` (Delta) ends "
         "the rows' versions and keeps them; `ignore` keeps the rows.",
     ),
+    "TR-1033": Condition(
+        "targets do not rename and drop columns with their tables",
+        (ConfigError,),
+        "`formerColumns` is `follow`, with which a table whose columns were renamed or dropped is not read "
+        "again. Some target keeps such columns: a sink of another type or mode, a transform, a setting of "
+        "`schema.change.behavior`, or `on-incompatible-type: new-column`.",
+        "Leave the option out: a pipeline sets it where all targets follow.",
+    ),
     "TR-1069": Condition(
         "the function of `notifications.call` cannot be imported",
         (ConfigError,),

@@ -62,7 +62,11 @@ class Place:
         if product == "postgres":
             self.schema = "public"
             self.options = postgres_support.options_for(
-                self.server, self.database, r"public\.(t|u)", snapshotChunkRows=7
+                self.server,
+                self.database,
+                r"public\.(t|u)",
+                snapshotChunkRows=7,
+                formerColumns=("reread", "follow")[seed % 2],
             )
         else:
             self.schema = self.database

@@ -14,6 +14,13 @@ from tailrace.enumerator.request import Request
 from tailrace.errors import TransientSourceError
 from tailrace.model.change import REREAD, ChangeBatch
 from tailrace.model.reread import rereads
+from tailrace.model.schema_change import (
+    ColumnAdded,
+    ColumnDropped,
+    ColumnRenamed,
+    of_table,
+    schema_events,
+)
 from tests.support.databases import named_rows
 from tests.support.engine import Engine, changes_of
 
@@ -95,7 +102,9 @@ class Target:
         return True
 
     def apply(self, read: list[ChangeBatch], log: list[ChangeBatch], *, end: dict[str, Any]) -> None:
-        """Apply a batch: changes of the log first, then rows."""
+        """Apply a batch: schema changes, if rows do not tell them; changes of the log, then rows."""
+        if self.engine.options.former_columns == "follow":
+            self._follow(end)
         left: set[tuple[Any, ...]] = set()
         for batch in (*log, *read):
             if str(batch.table.id) != self._table:
@@ -118,6 +127,18 @@ class Target:
         seen |= left
         if reread.done:
             self.rows = [row for row in self.rows if self._of(row) in seen]
+
+    def _follow(self, end: dict[str, Any]) -> None:
+        """Rename and drop columns, as a sink does that follows its source's."""
+        for change in of_table(schema_events(end), self._table):
+            match change:
+                case ColumnRenamed(old, new):
+                    if all(new not in row for row in self.rows):  # else the table is read again
+                        self.rows = [{new if k == old else k: v for k, v in row.items()} for row in self.rows]
+                case ColumnAdded(column):
+                    self.rows = [{column.name: None, **row} for row in self.rows]
+                case ColumnDropped(name):
+                    self.rows = [{k: v for k, v in row.items() if k != name} for row in self.rows]
 
     def drain(self, server: Any) -> None:
         """Apply what comes until the log's end of now is reached and nothing is left to read."""

@@ -176,7 +176,7 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
         telemetry = _dataclass(TelemetrySettings, given["telemetry"] or {}, "telemetry")
     if "lineage" in given:
         lineage = _dataclass(LineageSettings, given["lineage"] or {}, "lineage")
-    return Pipeline(
+    pipeline = Pipeline(
         source,
         options,
         sinks,
@@ -189,6 +189,15 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
         lineage,
         soft_deletes=bool(marking),
     )
+    if source.former_columns == "follow" and not pipeline.follows_former_columns:
+        raise ConfigError(
+            "`source.former-columns` cannot be `follow` here",
+            "some target does not rename and drop columns with its table, so its rows would not be those of "
+            "the table",
+            "leave it out: it is set where all targets do",
+            code="TR-1033",
+        )
+    return pipeline
 
 
 def _filled(

@@ -31,6 +31,8 @@ from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.config.verification import VerifySettings
 from tailrace.errors import ConfigError
 from tailrace.extras import require
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed
+from tailrace.model.schema_policy import FOLLOWING, Action
 
 
 class TriggerMode(StrEnum):
@@ -216,6 +218,21 @@ class Pipeline:
     def source_name(self) -> str:
         """The name of the source if there are several, else ""."""
         return "" if self.named is None else self.named.name
+
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether each target renames and drops columns with its table: neither need be read again then."""
+        made = (ColumnRenamed("", ""), ColumnDropped(""))
+        policy = self.source.schema_policy
+        return (
+            self.named is None  # a target may have tables of several sources
+            and not self.transforms
+            and not any(route.shard_column for route in self.routes)
+            and all(policy.action(change) is not Action.IGNORE for change in made)
+            and policy.following == FOLLOWING
+            and not policy.keeps_needed_columns
+            and all(sink.follows_former_columns for sink in self.sinks)
+        )
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

@@ -54,6 +54,7 @@ SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
 PARTITIONERS = ("forward", "hash")
 ON_REWRITE = ("refresh", "ignore", "fail")
+FORMER_COLUMNS = ("reread", "follow")
 ON_POSITION_LOST = ("fail", "refresh")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 #: Debezium's handling modes, by their names there: values, Debezium's default first.
@@ -364,6 +365,17 @@ class SourceOptions:
             " | ".join(ON_REWRITE),
             "When a schema change alters rows without logging them (a default for old rows, a conversion, a "
             "table swapped or truncated): read the table again, keep the old values in targets, or stop.",
+        ),
+    )
+    former_columns: str = field(
+        default="reread",
+        metadata=option(
+            one_of(*FORMER_COLUMNS),
+            " | ".join(FORMER_COLUMNS),
+            "When columns are renamed or dropped (PostgreSQL): read the table again; or do not, as whoever "
+            "receives the rows does the same with its columns. `tailrace run` sets it to follow if all sinks "
+            "do: replicas, and Iceberg with `mode: upsert`.",
+            only_for=_POSTGRES,
         ),
     )
     schema_change_behavior: str = field(

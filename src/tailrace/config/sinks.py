@@ -82,6 +82,11 @@ class CommonSettings:
     name: str = ""
     on_error: OnError = OnError.FAIL
 
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return False
+
 
 @dataclass(frozen=True)
 class DeltaSettings(CommonSettings):
@@ -190,6 +195,13 @@ class IcebergSettings(CommonSettings):
                 "use `type: delta`",
                 code="TR-1008",
             )
+
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return (
+            self.mode is WriteMode.UPSERT and self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
+        )
 
 
 @dataclass(frozen=True)
@@ -325,6 +337,11 @@ class ReplicaSettings(CommonSettings):
             allow_cleartext_password=self.allow_cleartext_password,
             query_timeout_ms=_STATEMENT_MS,
         )
+
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return True
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tailrace.enumerator.stream_keys import schema_in
 from tailrace.errors import ConfigError, PreflightError, TailraceError
 from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import CapturedTable, Source
+from tailrace.sources.base import CapturedTable, Position, Source
 
 #: Interval at which the catalog is searched for new tables, seconds; immediately after a schema change.
 CATALOG_REFRESH_S = 30.0
@@ -51,6 +51,8 @@ class CapturedTables:
         #: Tables that match `tables` and cannot be captured, with the reason: they are parked.
         self.refused: dict[str, TailraceError] = {}
         self._read_at: float | None = None
+        #: The log's end after the catalog was read, once it is known.
+        self._end: Position | None = None
         #: The tables for which the server's checks have been made.
         self._checked_tables: set[str] = set()
         self._checked = False
@@ -135,12 +137,25 @@ class CapturedTables:
         if self._options.max_parked:
             self._leave_out_refused(offset)
         self._read_at = self._clock()
+        self._end = None
         self.gaps.note(offset)
         self._publish(offset)
+        if offset.shapes:
+            self.gaps.note(offset)  # the source may have read the catalog once more
         if self.gaps.wait:
-            end = self._source.log_end()
-            self.gaps.found_before(end)
-            self._horizon.extend(end)
+            self.find_end()
+
+    def find_end(self) -> Position:
+        """The log's end after the catalog was read; what gaps have found begins there."""
+        if self._end is None:
+            self._end = self._source.log_end()
+            self._horizon.extend(self._end)
+        self.gaps.found_before(self._end)
+        return self._end
+
+    def read_before(self, position: Position) -> None:
+        """Note that the catalog was read before the log ended at `position`."""
+        self._end = position
 
     def _publish(self, offset: StreamOffset) -> None:
         unpublished = set(map(str, self._source.publish(list(self.schemas.values()))))

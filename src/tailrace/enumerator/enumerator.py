@@ -42,6 +42,7 @@ from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.request_queue import RequestQueue
 from tailrace.enumerator.rereading import blocks, refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
+from tailrace.enumerator.shapes import Shapes
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.snapshot_pace import SnapshotPace
@@ -158,6 +159,7 @@ class Enumerator:
         self._planner = SplitPlanner(
             options, source, self._captured, parallelism=self._parallelism, follow=self._follow
         )
+        self._shapes = Shapes(options, source, self._gaps, self._captured)
         self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
 
@@ -228,6 +230,7 @@ class Enumerator:
             offset = queue.resumed(with_parked(start, waiting))
             offset, log_range = self._advance_log(offset, limits)
         captured.require_read(start)
+        self._shapes.check_read(start)
         offset = rereading.begun(offset, start, captured.schemas, self._options)
         unchanged = rereading.begun(start, start, captured.schemas, self._options)
         offset = self._register(self._without_excluded(offset), log_range)
@@ -235,14 +238,18 @@ class Enumerator:
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the horizon
             offset = self._register(offset, log_range)
         offset = self._with_signals(start, offset, log_range)
-        events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys())
+        offset, told = self._shapes.advance(start, offset, log_range)
+        events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys(), told=told)
         offset = self._without_refused(start, replace(offset, schema=events))
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
         offset, planned = self._plan_chunks(offset, log_range, limits)
+        unchanged = replace(unchanged, shapes=offset.shapes if _only_settled(start, offset) else start.shapes)
         if not start.is_new and not planned and log_range is None and offset == unchanged:
+            if self._horizon.upto is not None and self._gaps.wait and not self._gaps.is_passed(start):
+                return self._latest(start, limits)  # the last look at the catalog has moved the horizon
             return start
         self._planned(start, offset, planned)
         return offset
@@ -406,6 +413,7 @@ class Enumerator:
         mode = self._options.starting_position
         tables = self._captured.schemas_in(start)  # first: the log holds all their changes after the position
         position = self._source.starting_position()
+        self._captured.read_before(position)
         offset = StreamOffset(mode=mode, log=position.to_json())
         if mode not in ("initial", "snapshot"):
             for name in tables:
@@ -473,7 +481,8 @@ class Enumerator:
         if left:
             offset = replace(offset, ids={**offset.ids, **left})
         self._offset = offset
-        if due or left or (log_range is not None and log_range.alters_tables):
+        alters = log_range is not None and log_range.alters_tables
+        if due or left or alters or self._shapes.are_others_in(log_range, offset):
             self._captured.read(offset)
         return self._with_new_tables(offset)
 
@@ -516,7 +525,7 @@ class Enumerator:
         self._gaps.forget()
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=())
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=(), shapes={})
         offset = after_a_gap(offset)
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
@@ -610,6 +619,8 @@ class Enumerator:
         planned: dict[str, list[KeyRange]] = {}
         names = offset.tables.keys() | unfinished(offset).keys()
         captured.refresh(names, offset)
+        if not self._may_snapshot(offset, log_range):  # the catalog shows a schema change
+            return offset, {}
         row_bytes = self._row_bytes(offset)
         chunk_rows, splits = self._budget(limits, row_bytes)
         before = offset
@@ -625,7 +636,8 @@ class Enumerator:
             if not captured.has_news(offset):
                 raise
             # else the next batch plans chunks
-        return offset, planned
+        ended = planned.keys() - offset.tables.keys() - unfinished(offset).keys()
+        return self._shapes.with_read(offset, ended), planned
 
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
         """Whether rows of tables are still to be read, and may be now."""
@@ -723,6 +735,12 @@ class Enumerator:
 def _has_rows(offset: StreamOffset, name: str) -> bool:
     """Whether the stream may have emitted rows of a table."""
     return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
+
+
+def _only_settled(start: StreamOffset, end: StreamOffset) -> bool:
+    """Whether two offsets have the same shapes, and differ at most in what is settled of them."""
+    before, after = start.shapes, end.shapes
+    return before.keys() == after.keys() and all(before[n].shape == after[n].shape for n in before)
 
 
 def _rows_read(before: StreamOffset, after: StreamOffset) -> int:

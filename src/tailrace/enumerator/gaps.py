@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.enumerator.rereading import refreshes
+from tailrace.enumerator.rereading import refreshes, unfinished
 from tailrace.errors import TableGapError
 from tailrace.sources.base import GONE, Position, Source
 
@@ -29,13 +29,29 @@ class Gaps:
         self._source = source
         self._found: dict[str, str] = {}
         self._found_at: Position | None = None
+        #: Tables that have other columns than those by which the stream knows them (`shapes`).
+        self.pending: set[str] = set()
+        #: Those of them whose columns hold from `_found_at` on.
+        self._ended: set[str] = set()
+        #: Tables that were not altered before their last rows were read.
+        self.unaltered: set[str] = set()
         #: Tables that are not in the log yet, as others hold locks on them.
         self.unpublished: set[str] = set()
 
     @property
     def wait(self) -> bool:
-        """Whether tables are to be read again once the log is read up to where their gaps were found."""
-        return bool(self._waiting)
+        """Whether something begins once the log is read up to where it was found: a reading, or an event."""
+        return bool(self._waiting or self.pending)
+
+    @property
+    def found(self) -> dict[str, str]:
+        """The tables that are to be read again, with the reason."""
+        return self._found
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether it is not known from where on the columns of a pending table hold."""
+        return not self.pending <= self._ended
 
     @property
     def _waiting(self) -> set[str]:
@@ -62,21 +78,43 @@ class Gaps:
             )
         self._found.update(gaps)
         if offset.mode == "initial" and self._options.on_rewrite != "ignore":
-            self._found.update(self._source.rewrites(offset.ids))
+            shapes = {name: known.shape for name, known in offset.shapes.items()}
+            self._found.update(self._source.rewrites(offset.ids, shapes, self.reading(offset)))
+        self.note_shapes(offset)
+
+    def note_shapes(self, offset: StreamOffset) -> None:
+        """Note which tables have other columns in the catalog than those by which the stream knows them."""
+        present, followed = self._source.shapes(), {*offset.tables, *offset.done} - self.unpublished
+        self.pending = {
+            name
+            for name, known in offset.shapes.items()
+            if name in followed and name in present and present[name] != known.shape
+        }
+        self._ended &= self.pending
+
+    def reading(self, offset: StreamOffset) -> set[str]:
+        """The tables of which a schema change may have taken something before it was read."""
+        read = {name for name, known in offset.shapes.items() if known.read}
+        return {*offset.tables, *unfinished(offset), *(read - self.unaltered)}
 
     def found_before(self, end: Position) -> None:
-        """Set the log's end by which the gaps were found."""
+        """Set the log's end by which the gaps, and the columns of pending tables, were found."""
         self._found_at = end
+        self._ended = set(self.pending)
+
+    def is_passed(self, start: StreamOffset) -> bool:
+        """Whether a batch begins behind where gaps were found."""
+        end = self._found_at
+        return start.log is not None and (end is None or self._source.position(start.log).order >= end.order)
+
+    def passed(self, start: StreamOffset) -> set[str]:
+        """The pending tables that have the catalog's columns from the begin of a batch on."""
+        return self.pending & self._ended if self.is_passed(start) else set()
 
     def take_passed(self, start: StreamOffset) -> set[str]:
         """The tables with gaps, once a batch begins behind where they were found: they are noted no more."""
-        end = self._found_at
-        passed = start.log is not None and (
-            end is None
-            or not refreshes(start, self._options)  # an error
-            or self._source.position(start.log).order >= end.order
-        )
-        if not passed or start.mode != "initial":
+        passed = self.is_passed(start) or not refreshes(start, self._options)  # an error
+        if start.log is None or not passed or start.mode != "initial":
             return set()
         found = self._waiting
         self._found = {name: why for name, why in self._found.items() if name not in found}
@@ -94,6 +132,7 @@ class Gaps:
         """Forget all gaps: every table is read again."""
         self._found.clear()
         self._found_at = None
+        self.pending, self._ended = set(), set()
 
     def identified(self, offset: StreamOffset) -> StreamOffset:
         """`offset` with the present identities of its tables."""
@@ -105,7 +144,7 @@ class Gaps:
         ids |= {"": present[""]} if "" in present else {}
         waiting = self._waiting  # a restart must find these again
         ids |= dict.fromkeys(waiting & ids.keys(), GONE)
-        kept = {*self.unpublished, *waiting, *([""] if waiting else [])}
+        kept = {*self.unpublished, *waiting, *self.pending, *([""] if waiting else [])}
         ids |= {name: id_ for name, id_ in offset.ids.items() if name in kept}
         if ids != offset.ids:
             offset = replace(offset, ids=ids)

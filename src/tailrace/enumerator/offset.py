@@ -16,6 +16,8 @@
      "schema": [{"table": "shop.items", "changes": [...]}],   schema changes with which the batch begins
      "ids": {"shop.orders": "16384/16391"},               what else than its name a table is known by, if
                                                           the database has that (`Source.identities`)
+     "shapes": {"shop.orders": {"is": [...], "at": {...position...}, "read": true}},
+                                                          columns by which a table is known, likewise
      "paused": true,                                      whether the reading of rows is paused
      "waits": {"01JA...": {...position...}},              requests that wait until the log is read to there
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
@@ -32,10 +34,11 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
-and `blocking`; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older
-Tailrace would read such a table as a new one. Version 4 has `where`, and is written while a table is read
-with a condition: an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a
-signal's tables hold: an older Tailrace would capture those of the option.
+and `blocking`; older versions ignore them. So was `shapes`: a table without one is read again after a change
+of its columns. Version 3 has `parked`, and is written while a table is: an older Tailrace would read such a
+table as a new one. Version 4 has `where`, and is written while a table is read with a condition: an older
+Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's tables hold: an
+older Tailrace would capture those of the option.
 """
 
 from __future__ import annotations
@@ -144,6 +147,37 @@ class RereadProgress:
 
 
 @dataclass(frozen=True)
+class KnownShape:
+    """The columns by which a stream knows a table whose schema changes are not in the log.
+
+    Args:
+        shape: the columns (`Source.shapes`).
+        at: where in the log the table has these columns, or had them already, as the position's JSON; None:
+            at the stream's position.
+        read: whether the last rows of the table are read in the batch that ends here: a schema change that
+            came before they were may have taken something from them.
+    """
+
+    shape: Any
+    at: Mapping[str, Any] | None = None
+    read: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape as JSON values in a fixed order."""
+        found: dict[str, Any] = {"is": self.shape}
+        if self.at is not None:
+            found["at"] = dict(self.at)
+        if self.read:
+            found["read"] = True
+        return found
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> KnownShape:
+        """Read the shape that `to_json` wrote."""
+        return cls(value["is"], value.get("at"), value.get("read", False))
+
+
+@dataclass(frozen=True)
 class StreamOffset:
     """A stream's state between two batches.
 
@@ -166,6 +200,7 @@ class StreamOffset:
         signals: signals that were found in the log up to here, by the ids of their requests.
         answers: what became of signals in the batch that ends here.
         setting: the tables that a signal has set; None: those of the option `tables` are captured.
+        shapes: the columns by which the stream knows its tables, by name, as far as the log lacks them.
     """
 
     mode: str = ""
@@ -185,6 +220,7 @@ class StreamOffset:
     signals: Mapping[str, Signal] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
     setting: TableSetting | None = None
+    shapes: Mapping[str, KnownShape] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -235,6 +271,7 @@ class StreamOffset:
             done={n: rows for n, rows in self.done.items() if n != name},
             keys={n: key for n, key in self.keys.items() if n != name},
             ids={n: id_ for n, id_ in self.ids.items() if n != name},
+            shapes={n: shape for n, shape in self.shapes.items() if n != name},
             parked={n: p for n, p in self.parked.items() if n != name},
             forgot=True,
         )
@@ -258,6 +295,8 @@ class StreamOffset:
         }
         if self.ids:
             value["ids"] = dict(sorted(self.ids.items()))
+        if self.shapes:
+            value["shapes"] = {n: shape.to_json() for n, shape in sorted(self.shapes.items())}
         if self.keys:
             value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
         if self.schema:
@@ -324,4 +363,5 @@ class StreamOffset:
             {id_: Signal.from_json(signal) for id_, signal in value.get("signals", {}).items()},
             tuple(Answer.from_json(answer) for answer in value.get("answers", ())),
             None if value.get("set") is None else TableSetting.from_json(value["set"]),
+            {n: KnownShape.from_json(shape) for n, shape in value.get("shapes", {}).items()},
         )

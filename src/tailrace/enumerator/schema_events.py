@@ -36,6 +36,7 @@ class SchemaEvents:
         catalog: Mapping[str, TableSchema],
         *,
         left_out: Collection[str] = (),
+        told: Sequence[SchemaEvent] = (),
     ) -> tuple[SchemaEvent, ...]:
         """The schema changes of a batch.
 
@@ -43,16 +44,17 @@ class SchemaEvents:
             log_range: its share of the log.
             catalog: the captured tables that exist now; read after the range, if that has schema changes.
             left_out: tables of which the batch has nothing, as they are parked.
+            told: those at its begin that the log does not have (`shapes`).
 
         Raises:
             SchemaMismatchError: the settings say that the stream stops.
         """
+        found = () if log_range is None else self._source.schema_events(log_range, self._known, catalog)
+        events = tuple(event for event in (*told, *found) if event.table not in left_out)
+        self._require_allowed(events)
         if log_range is None:
             self._known = self._known or dict(catalog)
-            return ()
-        found = tuple(self._source.schema_events(log_range, self._known, catalog))
-        events = tuple(event for event in found if event.table not in left_out)
-        self._require_allowed(events)
+            return events
         if not log_range.ddl_ahead:
             self._known = dict(catalog)
         for event in found if log_range.ddl_ahead else ():

@@ -91,11 +91,18 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The pipeline's source as a stream of cells."""
     options = {
         "maxParked": str(pipeline.settings.max_parked),
+        **_former_columns(pipeline),
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
     }
     register_source(session, PipelineSource)
     return session.readStream.format(PipelineSource.name()).options(**options).load()
+
+
+def _former_columns(pipeline: Pipeline) -> dict[str, str]:
+    """The option by which a table is not read again when its columns are renamed or dropped."""
+    follows = pipeline.source.dialect == "postgresql" and pipeline.follows_former_columns
+    return {"formerColumns": "follow"} if follows else {}
 
 
 def _requests_path(pipeline: Pipeline) -> str:

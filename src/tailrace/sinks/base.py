@@ -207,6 +207,19 @@ class CellBatch:
             return False
         return self.written_tables.read_again(self.id, target, tables)
 
+    def lacks_columns(self, target: str, tables: Iterable[TableId]) -> None:
+        """Say that a target has not renamed or dropped the columns of its tables: they are read again.
+
+        Args:
+            target: its name.
+            tables: its tables whose columns were renamed or dropped in the batch.
+        """
+        unread = [table for table in tables if str(table) not in self.rereads]
+        if unread and self.written_tables is not None:
+            self.written_tables.read_again(
+                self.id, target, unread, "keeps columns that were renamed or dropped"
+            )
+
     @property
     def spark(self) -> SparkSession:
         """The stream's own session."""

@@ -61,13 +61,16 @@ class WrittenTables:
         """The tables of which batches before `batch` have brought rows."""
         return sorted(name for name, first in self._read().items() if first < batch)
 
-    def read_again(self, batch: int, target: str, tables: Iterable[TableId]) -> bool:
-        """Request that those of a new target's tables be read again that earlier batches have written.
+    def read_again(
+        self, batch: int, target: str, tables: Iterable[TableId], why: str = "is new, or was dropped"
+    ) -> bool:
+        """Request that those of a target's tables be read again that earlier batches have written.
 
         Args:
-            batch: the number of the batch for which the target is created.
+            batch: the number of the batch for which the target lacks something.
             target: the target's name.
             tables: its tables.
+            why: what is wrong with the target.
 
         Returns:
             Whether there is such a table.
@@ -77,9 +80,7 @@ class WrittenTables:
         for name in gone:
             digest = hashlib.sha256(name.encode()).hexdigest()[:16]
             self._requests.add([name], needed=True, id_=f"{batch:019d}-{digest}")
-            self._on_notice(
-                f"target `{target}` of table `{name}` is new, or was dropped: the table is read again"
-            )
+            self._on_notice(f"target `{target}` of table `{name}` {why}: the table is read again")
         return bool(gone)
 
     def _read(self) -> dict[str, int]:

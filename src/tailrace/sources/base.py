@@ -199,6 +199,21 @@ class LogRange:
         return bool(self.rewritten or self.dropped_databases or self.truncated)
 
 
+@dataclass(frozen=True)
+class Reshaped:
+    """What became of a table's columns at the begin of a range of the log.
+
+    Args:
+        event: the event; None if it is not known.
+        shape: the table's shape then.
+        why: why only reading the table again tells its rows; "" if the event does.
+    """
+
+    event: SchemaEvent | None = None
+    shape: Any = None
+    why: str = ""
+
+
 class Log(ABC):
     """Follows the log on the driver; looks at headers only."""
 
@@ -393,12 +408,63 @@ class Source(ABC):
         """
         return {}
 
-    def rewrites(self, ids: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
+    def rewrites(
+        self,
+        ids: Mapping[str, str],  # noqa: ARG002
+        shapes: Mapping[str, Any],  # noqa: ARG002
+        reading: Collection[str],  # noqa: ARG002
+    ) -> Mapping[str, str]:
         """The tables of which rows changed unlogged since they had these identities, with the reason.
+
+        Empty where the log has all schema changes.
+
+        Args:
+            ids: as stored.
+            shapes: their shapes then, as far as they are stored. Events tell what became of their columns.
+            reading: tables of which rows are being read, or were until the last batch.
+        """
+        return {}
+
+    def shapes(self) -> Mapping[str, Any]:
+        """The columns of the tables that `tables` found, as JSON values; a stream stores them in its offset.
 
         Empty where the log has all schema changes.
         """
         return {}
+
+    def reshaped(
+        self,
+        found: LogRange,  # noqa: ARG002
+        shapes: Mapping[str, Any],  # noqa: ARG002
+    ) -> Collection[str]:
+        """The tables that have other columns within a range of the log than in `shapes`."""
+        return ()
+
+    def placed(
+        self,
+        found: LogRange,  # noqa: ARG002
+        shapes: Mapping[str, Any],  # noqa: ARG002
+        reading: Collection[str],  # noqa: ARG002
+    ) -> Mapping[str, Reshaped]:
+        """What the log shows of tables that have other columns within a range of it than in `shapes`.
+
+        Args:
+            found: the range; the catalog was read after it.
+            shapes: the columns that the tables have, or had, where the range begins.
+            reading: see `rewrites`.
+        """
+        return {}
+
+    def reshaping(self, name: str, before: Any, position: Any, why: str) -> SchemaEvent | None:  # noqa: ARG002
+        """The event of a table whose columns have changed since it had the shape `before`.
+
+        Args:
+            name: the table.
+            before: the shape.
+            position: where in the log it has the catalog's columns, and all changes have.
+            why: why rows may have changed with it; "" if none have.
+        """
+        return None
 
     def schema_events(
         self,

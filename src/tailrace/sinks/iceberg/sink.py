@@ -71,6 +71,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.former_columns import (
     RenameColumn,
     former_columns,
+    kept_columns,
     missed_columns,
     require_unneeded,
 )
@@ -521,11 +522,17 @@ class _Target:
 
     def _follow_former_columns(self, table: Table, parts: Sequence[TableBatch]) -> None:
         """Rename and drop the columns that the source has renamed and dropped."""
-        if self.mode is not WriteMode.UPSERT or len(self.tables) != 1:
-            return  # a log of changes keeps them; of several tables, only one has changed
+        if self.mode is not WriteMode.UPSERT:
+            return  # a log of changes keeps them
+        if len(self.tables) != 1:  # of which only one has changed
+            changed = {event.table for event in self.batch.column_events if event.changes}
+            self.batch.lacks_columns(self.name, [t for t in self.tables if str(t) in changed])
+            return
         held = self._columns(table).names
         name = str(self.tables[0])
         changes = former_columns(self.batch.column_events, name, held)
+        if kept_columns(self.batch.column_events, name, held, changes):
+            self.batch.lacks_columns(self.name, self.tables)
         if self.batch.drops_columns:
             old = {change.old for change in changes}
             changes += [change for change in missed_columns(parts, name, held) if change.old not in old]

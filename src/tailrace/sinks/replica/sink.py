@@ -71,7 +71,12 @@ from tailrace.sinks.replica.text_columns import become_text
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.former_columns import former_columns, missed_columns, require_unneeded
+from tailrace.sinks.tables.former_columns import (
+    former_columns,
+    kept_columns,
+    missed_columns,
+    require_unneeded,
+)
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
@@ -563,10 +568,14 @@ class ReplicaSink:
         """Rename and drop the columns that the source has renamed and dropped; the target's schema then."""
         schema, dialect = entry.schema, ledger.dialect
         tables = self._claims.of(entry.target)
-        if len(tables) != 1:
-            return schema  # columns of several tables, of which only one has changed
+        if len(tables) != 1:  # of which only one has changed
+            changed = {event.table for event in batch.column_events if event.changes}
+            batch.lacks_columns(entry.target, [t for t in tables if str(t) in changed])
+            return schema
         names = [column.name for column in schema.columns]
         changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)
+        if kept_columns(batch.column_events, str(tables[0]), names, changes):
+            batch.lacks_columns(entry.target, tables)
         old = {change.old for change in changes}
         missed = missed_columns(parts, str(tables[0]), names, schema.key) if batch.drops_columns else []
         changes += [change for change in missed if change.old not in old]

@@ -67,6 +67,25 @@ def former_columns(
     return found
 
 
+def kept_columns(
+    events: Iterable[SchemaEvent],
+    table: str,
+    held: Sequence[str],
+    followed: Iterable[RenameColumn | DropColumn],
+) -> list[str]:
+    """The columns that were renamed or dropped at the source and that a target keeps as they are.
+
+    Args:
+        events: the schema changes of the batch, in log order.
+        table: the table, as `database.table`.
+        held: the target's columns before it followed.
+        followed: how it follows.
+    """
+    changes = (change for event in events if event.table == table for change in event.changes)
+    gone = {old for old, _ in _fates(changes)}
+    return sorted(gone & set(held) - {change.old for change in followed})
+
+
 def missed_columns(
     parts: Iterable[TableBatch], table: str, held: Sequence[str], key: Sequence[str] = ()
 ) -> list[RenameColumn | DropColumn]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pg8000.exceptions import DatabaseError, InterfaceError
@@ -27,6 +27,7 @@ from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.contents import Contents, Partition, StoredColumn
 from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
+from tailrace.sources.postgres.wire.shapes import Shape, ShapeColumn
 from tailrace.sources.postgres.wire.type_values import FIRST_OF_USERS, TYPE_VALUES_QUERY, type_values
 from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes
 
@@ -49,7 +50,8 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relispa
             THEN (SELECT coalesce(string_agg(DISTINCT l.relreplident::text, ''), '')
                   FROM pg_catalog.pg_partition_tree(c.oid) p
                   JOIN pg_catalog.pg_class l ON l.oid = p.relid WHERE p.isleaf)
-            ELSE c.relreplident::text END, c.relnamespace::int8, c.relfilenode::int8
+            ELSE c.relreplident::text END, c.relnamespace::int8, c.relfilenode::int8,
+       c.relnatts::int4
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_'
   AND n.nspname <> 'information_schema'
@@ -107,6 +109,8 @@ class CatalogTable:
         live: how many columns it has, with those that the schema lacks.
         contents: what the values of its old rows depend on, None if not known.
         described: as `numbers`, with the type as the server describes it in results.
+        shape: its columns as the stream stores them; None if some are generated: their rows follow others.
+        types: the types of the database, as far as captured tables have them.
     """
 
     schema: TableSchema
@@ -122,6 +126,8 @@ class CatalogTable:
     live: int = 0
     contents: Contents | None = None
     described: tuple[tuple[int, int, int], ...] = ()
+    shape: Shape | None = None
+    types: PostgresTypes = field(default_factory=PostgresTypes, compare=False, repr=False)
 
     @property
     def identity_text(self) -> str:
@@ -276,7 +282,7 @@ def _tables(
         filled[root] |= set(missing)
     listed = dict(published.columns)
     entries = dict(published.entries)
-    for oid, schema, name, kind, _, persistence, above, rows, identity, namespace, file in sorted(
+    for oid, schema, name, kind, _, persistence, above, rows, identity, namespace, file, last in sorted(
         captured_rows, key=lambda r: (r[1], r[2])
     ):
         id_ = TableId(schema, name)
@@ -321,7 +327,24 @@ def _tables(
                 tuple(parts[oid]),
             ),
             tuple((c[1], *known.described(c[3], c[4])) for c in chosen),
+            _shape(oid, last, key, chosen, columns[oid]),
+            known,
         )
+
+
+def _shape(
+    oid: int, last: int, key: tuple[str, ...], chosen: list[list[Any]], live: list[list[Any]]
+) -> Shape | None:
+    if any(column[6] for column in chosen):
+        return None
+    numbers = {column[2]: column[1] for column in chosen}
+    return Shape(
+        oid,
+        last,
+        tuple(numbers[name] for name in key),
+        tuple(ShapeColumn(c[1], c[2], c[3], c[4], not c[5]) for c in chosen),
+        frozenset(c[1] for c in live) - frozenset(numbers.values()),
+    )
 
 
 def _captured_rows(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:

@@ -113,18 +113,19 @@ class Contents:
         types = ",".join(f"{c.number}:{c.values.text()}" for c in self.columns if c.values is not None)
         return f"{last}.{columns}.{versions}.{self.file}.{last_part}.{parts}" + (f".{types}" if types else "")
 
-    def change_since(self, text: str, *, files_count: bool) -> str:
+    def change_since(self, text: str, *, files_count: bool, are_told: bool = False) -> str:
         """How rows have, or may have, changed since `text` was stored; "" if they have not.
 
         Args:
             text: the digest of then.
             files_count: whether a new file is enough: the log need not have told what replaced it.
+            are_told: whether events tell what became of the columns that there were (`wire.shapes`).
         """
         last, columns, versions, file, last_part, parts, *types = text.split(".")
         columns_now, versions_now, parts_now = self._digests(int(last), int(last_part))
         added = [c for c in self.columns if c.number > int(last)]
         filled = [c.name for c in added if c.is_filled]
-        if columns != columns_now:
+        if columns != columns_now and not are_told:
             return "a column was dropped, renamed, or given another type or expression"
         if types and (renamed := self._retyped(types[0])):
             return f"the labels or attributes of the type of `{renamed}` were changed"

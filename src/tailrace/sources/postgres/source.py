@@ -25,12 +25,14 @@ from tailrace.sources.base import (
     LogRange,
     LogRetention,
     Page,
+    Reshaped,
     Source,
 )
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
+from tailrace.sources.postgres.checks.reshaping import Reshaping
 from tailrace.sources.postgres.connection import (
     Connection,
     ReconnectingConnection,
@@ -38,7 +40,7 @@ from tailrace.sources.postgres.connection import (
     retrying,
     sqlstate,
 )
-from tailrace.sources.postgres.position import PostgresPosition, parse_lsn, seq_of_truncate
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn, seq_of, seq_of_truncate
 from tailrace.sources.postgres.protocol.literal import source_of, table_name
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower, WalRange
@@ -58,6 +60,7 @@ from tailrace.sources.postgres.starting import (
 from tailrace.sources.postgres.waits import locks
 from tailrace.sources.postgres.waits.locks import within_limit
 from tailrace.sources.postgres.waits.notices import error_text, say
+from tailrace.sources.postgres.wire.shapes import Shape
 from tailrace.sources.postgres.wire.types import has_binary
 
 T = TypeVar("T")
@@ -107,6 +110,7 @@ class PostgresSource(Source):
         #: The tables that the stream follows, by name with their oids, and the other way round.
         self._oids: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._reshaping = Reshaping(options.unfit, is_followed=options.former_columns == "follow")
         self._log: PostgresLog | None = None
         self._kept: slot.Kept | None = None
         self._confirmed: PostgresPosition | None = None
@@ -235,11 +239,46 @@ class PostgresSource(Source):
         self._oids, self._names = oids, {oid: name for name, oid in oids.items()}
         return gaps_of(self._found.values(), self._published, ids, reading)
 
-    def rewrites(self, ids: Mapping[str, str]) -> Mapping[str, str]:
+    def rewrites(
+        self, ids: Mapping[str, str], shapes: Mapping[str, Any], reading: Collection[str]
+    ) -> Mapping[str, str]:
         """The tables whose rows a schema change, or TRUNCATE, has changed since they had these identities."""
-        found = rewrites_of(self._found.values(), self._published, ids)
+
+        def are_told(table: catalog.CatalogTable) -> bool:
+            name = str(table.schema.id)
+            return self._reshaping.are_told(table, shapes.get(name), is_read=name in reading)
+
+        found = rewrites_of(self._found.values(), self._published, ids, are_told)
         self._rewritten = found.keys()
         return found
+
+    def shapes(self) -> Mapping[str, Any]:
+        """The numbers, names and types of the columns."""
+        if self._options.starting_position == "snapshot":
+            return {}
+        return {str(t.schema.id): t.shape.to_json() for t in self._found.values() if t.shape is not None}
+
+    def reshaped(self, found: LogRange, shapes: Mapping[str, Any]) -> Collection[str]:
+        """The tables of which a Relation message has other columns."""
+        assert isinstance(found, WalRange)
+        self._reshaping.know(shapes)
+        return self._reshaping.in_log(found, shapes).keys()
+
+    def placed(
+        self, found: LogRange, shapes: Mapping[str, Any], reading: Collection[str]
+    ) -> Mapping[str, Reshaped]:
+        """What Relation messages and the catalog tell together."""
+        assert isinstance(found, WalRange)
+        tables = {str(t.schema.id): t for t in self._found.values()}
+        return self._reshaping.placed(found, shapes, tables, reading)
+
+    def reshaping(self, name: str, before: Any, position: PostgresPosition, why: str) -> SchemaEvent | None:
+        """The event of a table that has the catalog's columns from `position` on."""
+        table = next((t for t in self._found.values() if str(t.schema.id) == name), None)
+        known = Shape.from_json(before)
+        if known is None or table is None or table.shape is None:
+            return None
+        return self._reshaping.event(table, known, table.shape, seq_of(position.lsn), why)
 
     def _contradicted(self, oid: int, table: TableId) -> tuple[str, ...]:
         """The followed tables that a relation in the log shows to be no longer the same."""
@@ -476,6 +515,7 @@ class PostgresSource(Source):
             binary=binary,
             connected=self._snapshots.keep_those_of,
             contradicted=self._contradicted,
+            differs=self._reshaping.differs,
         )
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log

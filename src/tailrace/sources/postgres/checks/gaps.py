@@ -8,7 +8,7 @@ published or had another name, or those of the table that now has the name befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tailrace.sources.base import GONE, TRUNCATED
 from tailrace.sources.postgres.catalog import CatalogTable
@@ -58,18 +58,30 @@ def gaps_of(
 
 
 def rewrites_of(
-    tables: Iterable[CatalogTable], published: Publication | None, ids: Mapping[str, str]
+    tables: Iterable[CatalogTable],
+    published: Publication | None,
+    ids: Mapping[str, str],
+    are_told: Callable[[CatalogTable], bool],
 ) -> dict[str, str]:
-    """See `Source.rewrites`. Identities that an older version stored may lack what it takes."""
+    """See `Source.rewrites`. Identities that an older version stored may lack what it takes.
+
+    Args:
+        tables: the captured tables that exist now.
+        published: the publication, None if it does not exist.
+        ids: as stored.
+        are_told: whether events tell what became of a table's columns.
+    """
     # FOR ALL TABLES, a table can be UNLOGGED for a time; all others the server keeps from it
     files_count = published is not None and (published.all_tables or "truncate" not in published.actions)
     found = {}
     for table in tables:
         stored = ids.get(str(table.schema.id), "")
         parts = stored.split("/")
-        why = "it was truncated" if stored == TRUNCATED else ""
+        why = (
+            "it was truncated, or its columns changed as the log does not tell" if stored == TRUNCATED else ""
+        )
         if len(parts) == _PARTS and table.contents is not None:
-            why = table.contents.change_since(parts[-1], files_count=files_count)
+            why = table.contents.change_since(parts[-1], files_count=files_count, are_told=are_told(table))
         if why:
             found[str(table.schema.id)] = why
     return found

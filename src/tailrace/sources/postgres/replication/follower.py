@@ -33,8 +33,9 @@ from tailrace.sources.postgres.replication.held import HeldLog
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
-from tailrace.sources.postgres.wire.index import Contradicted, Indexed, Truncation
+from tailrace.sources.postgres.wire.index import Contradicted, Described, Differs, Indexed, Truncation
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
+from tailrace.sources.postgres.wire.relation import Relation
 
 T = TypeVar("T")
 
@@ -71,14 +72,31 @@ class LoggedTruncation:
 
 
 @dataclass(frozen=True)
+class LoggedRelation:
+    """The columns that changes of a captured table have from somewhere in the log on.
+
+    Args:
+        relation: the columns.
+        commit_lsn: LSN of the commit of the transaction in which they are described.
+        begins: whether they come before all changes of the range.
+    """
+
+    relation: Relation
+    commit_lsn: int
+    begins: bool
+
+
+@dataclass(frozen=True)
 class WalRange(LogRange):
     """How far a batch may go, and what it covers.
 
     Args:
         truncations: the TRUNCATEs in it, in log order.
+        relations: the descriptions of captured tables in it, in log order.
     """
 
     truncations: tuple[LoggedTruncation, ...] = ()
+    relations: tuple[LoggedRelation, ...] = ()
 
 
 class WalFollower(LogFollower):
@@ -91,6 +109,7 @@ class WalFollower(LogFollower):
         binary: whether to request values in binary form.
         connected: called by the thread with the server's log whenever a connection was opened.
         contradicted: see `LogIndex`; called by the thread.
+        differs: likewise.
     """
 
     def __init__(
@@ -102,6 +121,7 @@ class WalFollower(LogFollower):
         binary: bool,
         connected: Callable[[History], None] = lambda _: None,
         contradicted: Contradicted = lambda *_: (),
+        differs: Differs = lambda _: False,
     ) -> None:
         super().__init__()
         self._options = options
@@ -110,9 +130,11 @@ class WalFollower(LogFollower):
         self._binary = binary
         self._connected = connected
         self._contradicted = contradicted
+        self._differs = differs
         #: Offsets in the stream, and the tables that are no longer the same from there on.
         self._left: list[tuple[int, tuple[str, ...]]] = []
         self._truncated: list[Truncation] = []
+        self._described: list[Described] = []
         #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
@@ -177,6 +199,7 @@ class WalFollower(LogFollower):
                 truncated=tuple(sorted({table for t in truncations for table in t.tables}, key=str)),
                 may_have_signals=bool((rows[:cut, bd.FLAGS] & bd.HAS_SIGNALS).any()),
                 truncations=truncations,
+                relations=_relations(rows[:cut], self._described),
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -231,6 +254,7 @@ class WalFollower(LogFollower):
                 self._held.let_go(done)
                 self._left = [(offset, names) for offset, names in self._left if offset >= done]
                 self._truncated = [t for t in self._truncated if t.offset >= done]
+                self._described = [d for d in self._described if d.offset >= done]
                 if self._incoming is not None:
                     self._incoming.index.forget(done)
             if self._stream is not None:
@@ -289,6 +313,7 @@ class WalFollower(LogFollower):
                     self._options.wants_message,
                     self._contradicted,
                     has_signals=lambda table: self._options.has_signals(str(table)),
+                    differs=self._differs,
                 )
                 if self._confirmed is not None:
                     stream.confirm(self._confirmed.lsn)
@@ -323,6 +348,7 @@ class WalFollower(LogFollower):
             self._ended = int(found.transactions[-1, bd.TO])
         self._left += found.left
         self._truncated += found.truncated
+        self._described += found.relations
         self._held.add(offset, data, self._ended)
         self._head = head
         self._changed.notify_all()
@@ -333,6 +359,7 @@ class WalFollower(LogFollower):
             self._txns.clear()
             self._left.clear()
             self._truncated.clear()
+            self._described.clear()
             self._held = HeldLog(HELD_BYTES // 2)
             self._ended = 0
             self._start = max(self._start, self._confirmed or self._start, key=lambda p: p.order)
@@ -362,6 +389,18 @@ def _truncations(rows: np.ndarray, known: Sequence[Truncation]) -> tuple[LoggedT
         if truncation.is_of(row)
     ]
     return tuple(sorted(found, key=lambda t: (t.commit_lsn, t.lsn)))
+
+
+def _relations(rows: np.ndarray, known: Sequence[Described]) -> tuple[LoggedRelation, ...]:
+    """The descriptions in some transactions, in log order."""
+    found = []
+    for described in known:
+        offset = described.offset
+        for number in np.flatnonzero((rows[:, bd.FROM] <= offset) & (offset < rows[:, bd.TO])):
+            begins = number == 0 and described.is_first
+            lsn = int(rows[number, bd.COMMIT_LSN])
+            found.append(LoggedRelation(described.relation, lsn, begins))
+    return tuple(found)
 
 
 def _within(rows: np.ndarray, noted: list[tuple[int, tuple[T, ...]]]) -> tuple[T, ...]:

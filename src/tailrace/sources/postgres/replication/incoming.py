@@ -11,7 +11,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.bounds import LONGEST_ROW
 from tailrace.sources.postgres.replication.stream import ReplicationStream
-from tailrace.sources.postgres.wire.index import Contradicted, Indexed, LogIndex
+from tailrace.sources.postgres.wire.index import Contradicted, Differs, Indexed, LogIndex
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
 _RECEIVE = 1 << 20
@@ -27,6 +27,7 @@ class Incoming:
         wants_message: whether logical messages with a prefix are captured.
         contradicted: see `LogIndex`.
         has_signals: whether a table is that of the signals.
+        differs: see `LogIndex`.
 
     Attributes:
         index: the index of the stream so far, with its relations.
@@ -42,8 +43,9 @@ class Incoming:
         contradicted: Contradicted = lambda *_: (),
         *,
         has_signals: Callable[[TableId], bool] = lambda _: False,
+        differs: Differs = lambda _: False,
     ) -> None:
-        self.index = LogIndex(captures, wants_message, contradicted, has_signals=has_signals)
+        self.index = LogIndex(captures, wants_message, contradicted, has_signals=has_signals, differs=differs)
         self.head = start
         self._stream = stream
         self._buffer = np.zeros(2 * _RECEIVE + SLACK, np.uint8)

@@ -28,6 +28,8 @@ _MAX_ROWS = 4096
 
 #: (oid, name) of a relation -> names of tables.
 Contradicted = Callable[[int, TableId], tuple[str, ...]]
+#: A relation -> whether the stream knows its table by other columns.
+Differs = Callable[[Relation], bool]
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Described:
         offset: the message's offset in the stream.
         relation: its content.
         changed: whether the table is known to have had another schema before.
+        is_first: whether it comes before all changes of captured tables in its transaction.
     """
 
     offset: int
     relation: Relation
     changed: bool
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class LogIndex:
         wants_message: whether logical messages with a prefix are captured.
         contradicted: names of the followed tables that a relation shows to be no longer the same.
         has_signals: whether a table is that of the signals.
+        differs: whether the stream knows a table by other columns than those of its first description.
     """
 
     def __init__(
@@ -122,10 +127,12 @@ class LogIndex:
         contradicted: Contradicted = lambda *_: (),
         *,
         has_signals: Callable[[TableId], bool] = lambda _: False,
+        differs: Differs = lambda _: False,
     ) -> None:
         self._captures = captures
         self._has_signals = has_signals
         self._contradicted = contradicted
+        self._differs = differs
         self._wants_message = wants_message
         self._relations = Relations()
         #: By oid the descriptions so far, with the offset from which on they apply.
@@ -323,13 +330,15 @@ class LogIndex:
         plain = plain[:1] + struct.pack(">I", len(plain) - 1) + plain[5:]
         described = self._described.setdefault(relation.oid, [])
         front = ms.FRAME + ms.XLOG
-        changed = bool(described) and described[-1][1][front:] != plain[front:]
+        is_new = not described
+        changed = self._differs(relation) if is_new else described[-1][1][front:] != plain[front:]
         if self._holding is not None:
             self._held[self._holding].relations[relation.oid] = plain
-        elif changed or not described:
+        elif changed or is_new:
             described.append((offset, plain))
         if captured:
-            found.relations.append(Described(offset, relation, changed))
+            is_first = self._holding is None and self._state[bd.ROWS] == 0
+            found.relations.append(Described(offset, relation, changed, bool(is_first)))
             if changed:
                 self._state[bd.FLAGS] |= bd.HAS_RELATION
 
