@@ -22,7 +22,7 @@ from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
 from tests.support.cells import CELL_SCHEMA, STREAM, cell_row
 from tests.support.changes import INT, changes, table
-from tests.support.sinks import CASES
+from tests.support.sinks import CASES, delta
 from tests.support.sinks.case import SinkCase
 from tests.support.sinks.replica import replica_target
 
@@ -30,13 +30,16 @@ BEFORE = table(("id", INT), ("a", INT), ("b", INT), key=("id",))
 AFTER = table(("id", INT), ("n", INT), key=("id",))
 SNAPSHOT = [("r", None, {"id": i, "a": 10 * i, "b": i}) for i in (1, 2)]
 LOG = [("u", {"id": 1, "n": 10}, {"id": 1, "n": 11}), ("c", None, {"id": 3, "n": 30})]
-FOLLOWING = ("iceberg-upsert", "mysql", "mariadb-whole-batch", "postgresql", "postgresql-whole-batch")
+FOLLOWING = (
+    *("delta-upsert", "delta-upsert-waiting", "delta-upsert-in-place", "iceberg-upsert"),
+    *("mysql", "mariadb-whole-batch", "postgresql", "postgresql-whole-batch"),
+)
 ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]
 
 
 @pytest.fixture(params=FOLLOWING)
 def case(request: pytest.FixtureRequest) -> SinkCase:
-    return CASES[request.param](request)
+    return (CASES | {"delta-upsert-in-place": delta.upsert_in_place})[request.param](request)
 
 
 @pytest.fixture
