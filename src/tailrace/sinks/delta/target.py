@@ -236,6 +236,7 @@ class DeltaTarget:
             self._require_own(state)
             self._note(state)
             self._follow_former(batch, [], tables)
+            self.columns = self._columns.held() if self.table.is_direct() else None
 
     def _begin(self, batch: CellBatch) -> None:
         self._following, self._point = batch.following, Point(batch.id, batch.end)
@@ -542,7 +543,6 @@ class DeltaTarget:
                 last = max(self.pending.batches)
                 self.merge_pending(self._point if last == self._point.batch else Point(last, None))
             self._columns.alter([*changes, *wider], mark)
-            self.columns = None
             failpoint("sink.altered")
         if self.layout.merges:
             self.pending.lose(self._columns.held().names, self._own, mark)
