@@ -23,6 +23,7 @@ from tailrace.model.schema_change import ColumnDropped, ColumnRenamed
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
+from tailrace.sinks.delta.transaction import needs
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import WidenColumn
 from tests.contract.test_former_columns import AFTER, BEFORE, CHANGED, LOG, ROWS, SNAPSHOT, Batches
@@ -254,6 +255,11 @@ def test_columns_that_change_places_wait_for_the_reading(open_target: Callable[.
     [
         ("ADD CONSTRAINT some CHECK (b > 0)", "DROP CONSTRAINT some"),
         ("CLUSTER BY (b)", "CLUSTER BY (id)"),
+        pytest.param(
+            "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+            "SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_column_that_the_table_needs_is_an_error_of_its_table_or_stays(
@@ -270,6 +276,27 @@ def test_column_that_the_table_needs_is_an_error_of_its_table_or_stays(
     target.sql(f"ALTER TABLE TARGET {free}")
     target.write(1, [], *CHANGED)
     assert target.rows() == [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
+
+
+def test_what_needs_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (`a b` INT, p INT, free INT, s STRUCT<`f.g`: INT, free: INT>,"
+        " g INT GENERATED ALWAYS AS (`a b` + 1)) USING delta PARTITIONED BY (p)"
+        " TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT `some` CHECK (s.`f.g` > 0)")
+    found = [
+        needs(spark, path, way) for way in (["a b"], ["p"], ["free"], ["s", "f.g"], ["s", "free"], ["gone"])
+    ]
+    assert found == [
+        "generated column `g` reads it",
+        "the table is partitioned by it",
+        None,
+        "CHECK constraint `some` reads it",
+        None,
+        None,
+    ]
 
 
 def test_needed_column_stays_with_try_evolve(open_target: Callable[..., Target]) -> None:
@@ -294,7 +321,7 @@ def test_readers_know_the_features_that_targets_get(spark: SparkSession, tmp_pat
     def made(feature: str, column: str, *statements: str, **properties: str) -> DeltaTable:
         target = DeltaTable(spark, str(tmp_path / feature))
         columns = pa.schema([pa.field("id", pa.int32()), pa.field(column, pa.timestamp("us"))])
-        target.create(TableDefinition(columns, properties))
+        target.create(TableDefinition(columns, {"tailrace.target": feature} | properties))
         for statement in ("INSERT INTO {} VALUES (1, NULL), (2, NULL)", *statements):
             spark.sql(statement.format(target.sql))
         return target

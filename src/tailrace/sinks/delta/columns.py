@@ -180,7 +180,7 @@ class TargetColumns:
             rewrite(self.table, Altered(altered.renamed, altered.dropped, {}, (), altered.naming), mark)
         with self.table.marked(mark):
             if altered.names and not self.table.maps_columns():
-                self.table.set("delta.columnMapping.mode", "name")
+                self.table.map_columns()
             for change in changes:
                 self.table.change([change], self.layout.within)
 

@@ -30,6 +30,8 @@ from tailrace.sinks.tables.parquet import write_rows
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
 
+#: How columns are named in files.
+_MAPPING = "delta.columnMapping.mode"
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 
@@ -74,7 +76,7 @@ class DeltaTable:
         """Create it."""
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
-            properties["delta.columnMapping.mode"] = "name"
+            properties[_MAPPING] = "name"
         listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(table.columns))
         tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
         laid_out = ""
@@ -162,15 +164,22 @@ class DeltaTable:
 
     def is_direct(self) -> bool:
         """Whether tasks write its files, by path."""
-        return is_local(self.path) and self.state() is not None and not self.maps_columns()
+        if not is_local(self.path):
+            return False
+        state = self.state()
+        return state is not None and state.properties.get(_MAPPING, "none") == "none"
 
     def maps_columns(self) -> bool:
         """Whether its columns have other names in files, and can be renamed and dropped in place."""
-        return self._property("delta.columnMapping.mode", "none") != "none"
+        return self._property(_MAPPING, "none") != "none"
 
     def widens_types(self) -> bool:
         """Whether the types of its columns can be widened in place."""
         return self._property("delta.enableTypeWidening", "false") == "true"
+
+    def map_columns(self) -> None:
+        """Let its columns have other names in files than they have in the table."""
+        self.set(_MAPPING, "name")
 
     def tracks_rows(self) -> bool:
         """Whether each of its rows has an id that stays the same."""
