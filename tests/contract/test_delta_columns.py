@@ -26,6 +26,7 @@ from tailrace.sinks.delta.table import DeltaTable, TableDefinition
 from tailrace.sinks.delta.transaction import needs
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import WidenColumn
+from tests.contract import test_far_dates as far_dates
 from tests.contract.test_former_columns import AFTER, BEFORE, CHANGED, LOG, ROWS, SNAPSHOT, Batches
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
 
@@ -170,7 +171,9 @@ def test_table_that_a_former_version_has_widened_goes_on(open_target: Callable[.
     assert len(written) == 1  # in place: only the new row has a file
 
 
-@pytest.mark.parametrize("features", ReaderFeatures)
+@pytest.mark.parametrize(
+    "features", [ReaderFeatures.COMPATIBLE, pytest.param(ReaderFeatures.LATEST, marks=pytest.mark.slow)]
+)
 def test_change_log_is_renamed_and_widened_as_a_whole(
     spark: SparkSession, open_target: Callable[..., Target], tmp_path: Path, features: ReaderFeatures
 ) -> None:
@@ -219,6 +222,19 @@ def test_history_is_renamed_and_keeps_dropped_columns(open_target: Callable[...,
     assert [(row["id"], row["n"], row["b"], row["_is_current"]) for row in target.by_polars()] == found
 
 
+@pytest.mark.slow
+def test_dates_that_python_lacks_stay(spark: SparkSession, open_target: Callable[..., Target]) -> None:
+    target = open_target()
+    dates = table(*far_dates.COLUMNS, ("b", INT), key=("id",))
+    rows = [("r", None, {**row, "b": 1}) for row in far_dates.ROWS]
+    target.write(0, [("snapshot", changes(dates, rows))])
+    read, path = far_dates.READERS["delta-upsert"], Path(target.path)
+    before = read(spark, path.parent, path.name)
+    target.write(1, [], ColumnDropped("b"), after=far_dates.SHAPE)
+    assert read(spark, path.parent, path.name) == before
+    assert "b" not in spark.read.format("delta").load(target.path).columns
+
+
 def test_column_that_comes_back_has_no_former_values(open_target: Callable[..., Target]) -> None:
     target = open_target(merge_interval=3600)
     target.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
@@ -254,7 +270,7 @@ def test_columns_that_change_places_wait_for_the_reading(open_target: Callable[.
     ("taken", "free"),
     [
         ("ADD CONSTRAINT some CHECK (b > 0)", "DROP CONSTRAINT some"),
-        ("CLUSTER BY (b)", "CLUSTER BY (id)"),
+        pytest.param("CLUSTER BY (b)", "CLUSTER BY (id)", marks=pytest.mark.slow),
         pytest.param(
             "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
             "SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')",
