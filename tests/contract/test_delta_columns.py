@@ -19,11 +19,12 @@ from tailrace.config.model import RouteRule
 from tailrace.config.sinks import DeltaSettings, ReaderFeatures, WriteMode
 from tailrace.errors import SinkError
 from tailrace.failpoints import VARIABLE, InjectedError
-from tailrace.model.schema_change import ColumnDropped, ColumnRenamed
+from tailrace.model.change import OP_REREAD
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, KeyAltered
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
-from tailrace.sinks.delta.transaction import needs
+from tailrace.sinks.delta.transaction import DeltaTransaction, needs
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import WidenColumn
 from tests.contract import test_far_dates as far_dates
@@ -55,9 +56,9 @@ class Target:
     def sql(self, statement: str) -> Any:
         return self._spark.sql(statement.replace("TARGET", f"delta.`{self.path}`"))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, by: str = "id") -> list[dict[str, Any]]:
         found = self._spark.read.format("delta").load(self.path).collect()
-        return sorted((row.asDict(recursive=True) for row in found), key=_order)
+        return sorted((row.asDict(recursive=True) for row in found), key=lambda row: _order(row, by))
 
     def by_polars(self) -> list[dict[str, Any]]:
         return sorted(_polars(self.path).to_dicts(), key=_order)
@@ -76,8 +77,8 @@ class Target:
         return set(found[-1].get("readerFeatures", []))
 
 
-def _order(row: dict[str, Any]) -> Any:
-    return row["id"], str(row.get("_seq", ""))
+def _order(row: dict[str, Any], by: str = "id") -> Any:
+    return row[by], str(row.get("_seq", ""))
 
 
 @pytest.fixture
@@ -155,6 +156,53 @@ def test_columns_are_altered_in_place_with_the_latest_features(
         target.write(1, parts, *CHANGED)
         assert target.rows() == [{"id": 1, "n": 1 << 40}, {"id": 2, "n": 20}, {"id": 4, "n": 40}]
     assert target.features() == {"deletionVectors", "columnMapping", "typeWidening"}
+
+
+def test_rows_that_another_writer_adds_meanwhile_are_kept(
+    spark: SparkSession, open_target: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = open_target()
+    target.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    write, others = DeltaTransaction.write, ["INSERT INTO TARGET VALUES (9, 90, 9)"]
+
+    def outrun(transaction: DeltaTransaction, rows: Any) -> list[dict[str, Any]]:
+        written = write(transaction, rows)
+        while others:
+            target.sql(others.pop())
+        return written
+
+    monkeypatch.setattr(DeltaTransaction, "write", outrun)
+    target.write(1, [], *CHANGED)
+    assert target.rows() == target.by_polars() == [{"id": i, "n": 10 * i} for i in (1, 2, 9)]
+
+
+def test_table_whose_columns_are_mapped_is_altered_in_place(open_target: Callable[..., Target]) -> None:
+    target = open_target()
+    mapped = table(("id", INT), ("a", INT), ("b c", INT), key=("id",))
+    target.write(0, [("snapshot", changes(mapped, [("r", None, {"id": 1, "a": 10, "b c": 1})]))])
+    commits = len(target.log())
+    target.write(1, [], ColumnRenamed("a", "n"), ColumnDropped("b c"))
+    assert target.rows() == [{"id": 1, "n": 10}]
+    assert not any(
+        {"add", "remove"} & action.keys() for actions in target.log()[commits:] for action in actions
+    )
+
+
+@pytest.mark.parametrize("interval", [0, pytest.param(3600, marks=pytest.mark.slow)])
+def test_former_column_of_the_key_goes_with_the_reading(
+    open_target: Callable[..., Target], interval: int
+) -> None:
+    target = open_target(merge_interval=interval)
+    target.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    keyed = table(("k", INT), ("n", INT), key=("k",))
+    rows = changes(keyed, [("r", None, {"k": i, "n": 10 * i}) for i in (1, 2)], first=100)
+    read = replace(rows, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), 2))
+    made = (ColumnRenamed("id", "k"), *CHANGED, KeyAltered(("id",), ("k",)))
+    for _ in range(2):
+        target.write(1, [("reread", read)], *made, done=True, after=keyed)
+    target.close()
+    found = [(row["k"], row["n"], set(row)) for row in target.rows(by="k")]
+    assert found == [(1, 10, {"k", "n"}), (2, 20, {"k", "n"})]
 
 
 def test_table_that_a_former_version_has_widened_goes_on(open_target: Callable[..., Target]) -> None:
@@ -352,6 +400,9 @@ def test_readers_know_the_features_that_targets_get(spark: SparkSession, tmp_pat
     tables["typeWidening"].change([WidenColumn("id", pa.int64())])
     found = {feature: (_read(_polars, t.path), _read(_delta_rs, t.path)) for feature, t in tables.items()}
     assert found == READERS
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "delta.md"
+    told = re.findall(r"^\| `(\w+)` \|.*\| yes \| (yes|no) \| (yes|no) \|$", guide.read_text(), re.MULTILINE)
+    assert {name: (one == "yes", other == "yes") for name, one, other in told} == READERS
 
 
 def _read(reader: Callable[[str], polars.DataFrame], path: str) -> bool:
