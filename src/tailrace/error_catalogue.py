@@ -1739,7 +1739,8 @@ CATALOGUE = {
         "a target's column can be neither renamed nor dropped",
         (SinkError,),
         "The source has renamed or dropped the column, and something in the target needs it: partitioning or "
-        "a sort order (Iceberg); a view (PostgreSQL), a generated column, a constraint (databases).",
+        "a sort order (Iceberg); a CHECK constraint, a generated column, partitioning, clustering or row "
+        "tracking (Delta); a view (PostgreSQL), a generated column, a constraint (databases).",
         "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
         "the target keeps it then.",
     ),

@@ -20,6 +20,8 @@ Failpoints, in the order in which a batch reaches them:
     log.batch          task: changes of a log split were passed to Spark, more may follow
     sink.produced      task of a transactional sink: its messages are sent, its transaction is open
     sink.task          task of a sink: its rows of a table are written or committed, other tasks' may not be
+    sink.altered       driver: a Delta target has renamed or dropped columns, the rows of the batch are not
+                       written, and the table of its pending changes still has its former columns
     sink.table         driver: one table of the batch is committed, others may not be
     sink.merged        driver: pending changes are merged into a table, their record still exists
     sink.seen          driver: the keys of a table that is read again are noted, other rows are not deleted
@@ -52,6 +54,7 @@ POINTS = frozenset(
         "log.batch",
         "sink.produced",
         "sink.task",
+        "sink.altered",
         "sink.table",
         "sink.merged",
         "sink.seen",

@@ -17,12 +17,13 @@ from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import OP_REREAD, ChangeBatch
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
 from tailrace.model.schema_policy import SchemaPolicy
+from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
 from tests.support.cells import CELL_SCHEMA, STREAM, cell_row
 from tests.support.changes import INT, changes, table
-from tests.support.sinks import CASES
+from tests.support.sinks import CASES, delta
 from tests.support.sinks.case import SinkCase
 from tests.support.sinks.replica import replica_target
 
@@ -30,7 +31,19 @@ BEFORE = table(("id", INT), ("a", INT), ("b", INT), key=("id",))
 AFTER = table(("id", INT), ("n", INT), key=("id",))
 SNAPSHOT = [("r", None, {"id": i, "a": 10 * i, "b": i}) for i in (1, 2)]
 LOG = [("u", {"id": 1, "n": 10}, {"id": 1, "n": 11}), ("c", None, {"id": 3, "n": 30})]
-FOLLOWING = ("iceberg-upsert", "mysql", "mariadb-whole-batch", "postgresql", "postgresql-whole-batch")
+FOLLOWING = (
+    *(
+        "delta-upsert",
+        "iceberg-upsert",
+        "mysql",
+        "mariadb-whole-batch",
+        "postgresql",
+        "postgresql-whole-batch",
+    ),
+    *("delta-upsert-waiting", "delta-upsert-in-place"),
+)
+#: Always slow tests.
+RARE = ("delta-upsert-waiting", "delta-upsert-in-place")
 #: A test has one of two, in turn, and the other one as a slow test.
 TWINS = (("mysql", "mariadb-whole-batch"), ("postgresql", "postgresql-whole-batch"))
 ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]
@@ -41,14 +54,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     names = [name for name in vars(metafunc.module) if name.startswith("test_")]
     turn = names.index(metafunc.function.__name__)
-    others = {twins[(turn + number) % 2] for number, twins in enumerate(TWINS)}
+    others = {*RARE, *(twins[(turn + number) % 2] for number, twins in enumerate(TWINS))}
     params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in FOLLOWING]
     metafunc.parametrize("case", params, indirect=True)
 
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> SinkCase:
-    return CASES[request.param](request)
+    return (CASES | {"delta-upsert-in-place": delta.upsert_in_place})[request.param](request)
 
 
 @pytest.fixture
@@ -69,10 +82,15 @@ class Batches:
         self._policy = policy
 
     def write(
-        self, number: int, parts: list[tuple[str, ChangeBatch]], *made: SchemaChange, done: bool | None = None
+        self,
+        number: int,
+        parts: list[tuple[str, ChangeBatch]],
+        *made: SchemaChange,
+        done: bool | None = None,
+        after: TableSchema = AFTER,
     ) -> None:
         """Write a batch; with `done` its table is read again, up to its last row or not."""
-        event = SchemaEvent(str(AFTER.id), made, after=AFTER)
+        event = SchemaEvent(str(AFTER.id), made, after=after)
         end: dict[str, Any] = {"v": 1, "log": {"pos": number}, "schema": [event.to_json()] if made else []}
         if done is not None:
             entry = {"id": "reading", "c": None, "n": 0, "e": 0, "done": done}

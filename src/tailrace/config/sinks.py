@@ -54,6 +54,15 @@ class ExistingTables(StrEnum):
     ADOPT = "adopt"
 
 
+class ReaderFeatures(StrEnum):
+    """Which features of Delta readers of a target must know."""
+
+    #: None for renamed, dropped and widened columns: files are rewritten.
+    COMPATIBLE = "compatible"
+    #: Those by which columns are altered in place.
+    LATEST = "latest"
+
+
 class OnIncompatibleType(StrEnum):
     """What becomes of a column whose new type the target's column cannot hold."""
 
@@ -99,6 +108,7 @@ class DeltaSettings(CommonSettings):
         on_incompatible_type: what becomes of a column whose new type the target's cannot hold.
         on_refused_row: how a row is handled that the target refuses.
         max_quarantined: how many rows of a table may be in quarantine.
+        reader_features: which features of Delta readers of the targets must know.
         merge_interval: seconds between merges; 0: each batch is merged; default: adaptive, by the time that
             merges take. Not in mode changelog.
         cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
@@ -118,6 +128,7 @@ class DeltaSettings(CommonSettings):
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     on_refused_row: RefusedRow = RefusedRow.FAIL
     max_quarantined: int = MOST_QUARANTINED
+    reader_features: ReaderFeatures = ReaderFeatures.COMPATIBLE
     merge_interval: int | None = None
     cluster_by_key: bool = False
     optimize_interval: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shutil import rmtree
 from typing import Any
 
-from tailrace.config.sinks import DeltaSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, ReaderFeatures, WriteMode
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.verify.target import target_after
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
@@ -19,13 +19,23 @@ def upsert_with_changes_that_wait(request: Any) -> SinkCase:
     return _rows_case(request, WriteMode.UPSERT, merge_interval=3600)
 
 
+def upsert_in_place(request: Any) -> SinkCase:
+    """Columns are altered in place."""
+    return _rows_case(request, WriteMode.UPSERT, merge_interval=0, features=ReaderFeatures.LATEST)
+
+
 def scd2(request: Any) -> SinkCase:
     return _rows_case(request, WriteMode.SCD2, merge_interval=0)
 
 
-def _rows_case(request: Any, mode: WriteMode, merge_interval: int) -> SinkCase:
+def _rows_case(
+    request: Any,
+    mode: WriteMode,
+    merge_interval: int,
+    features: ReaderFeatures = ReaderFeatures.COMPATIBLE,
+) -> SinkCase:
     spark, path = request.getfixturevalue("spark"), request.getfixturevalue("tmp_path")
-    settings = DeltaSettings(str(path), mode, merge_interval=merge_interval)
+    settings = DeltaSettings(str(path), mode, merge_interval=merge_interval, reader_features=features)
 
     def rows(name: str) -> list[Row]:
         target = target_after(spark, str(path), name, mode=mode, key=("id",), batch=1_000_000)

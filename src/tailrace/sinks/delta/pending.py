@@ -8,7 +8,7 @@ target that belong to the state after batch n: the one right before the first co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,11 +19,13 @@ from tailrace.errors import SinkError
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
+from tailrace.sinks.delta.rewrite import Altered, rewrite
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.columns import BecomeText, follow
+from tailrace.sinks.tables.former_columns import DropColumn
 from tailrace.spark.checkpoint import Directory
 
 #: The batch that brought a change.
@@ -151,6 +153,22 @@ class Pending:
         root = self._table.path
         files = self._table.begin().files()
         return [path_of(f, root) for f in files if int(f["partitionValues"][BATCH.name]) > above]
+
+    def lose(self, held: Collection[str], own: Collection[str], mark: CommitMark) -> None:
+        """Drop columns that the target no longer has: a later one of that name may be another.
+
+        Args:
+            held: the columns that the target has of its source's.
+            own: names of columns that are not the source's.
+            mark: the mark of the commit.
+        """
+        if self._state is None:
+            return
+        kept = {name.lower() for name in (*held, *own, BATCH.name)}
+        gone = [DropColumn(name) for name in self._table.schema().names if name.lower() not in kept]
+        if gone:
+            rewrite(self._table, Altered.by(gone, ("",), ()), mark)
+            self._state = self._table.state()
 
     def forget(self, mark: CommitMark) -> None:
         """Delete the changes up to the mark's batch, which are merged."""

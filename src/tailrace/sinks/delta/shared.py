@@ -39,6 +39,11 @@ def source_property(source: SourceOfTarget) -> str:
     return f"{_PREFIX}{source.name}"
 
 
+def has_several_sources(state: DeltaState) -> bool:
+    """Whether several sources of the pipeline have written to a table."""
+    return sum(name.startswith(_PREFIX) for name in state.properties) > 1
+
+
 def joins(
     target: str, state: DeltaState, source: SourceOfTarget, stream: StreamId, shard: str | None
 ) -> bool:

@@ -160,7 +160,7 @@ class DeltaSink:
             write_found=partial(self._write_found, batch, tables),
         )
         point = Point(batch.id, batch.end)
-        touched = {w.target for w in written}
+        touched = {w.target for w in written} | self._altered(batch, tables)
         if merge_now:
             touched |= self._merge(tables, point)
         self._schedule.batch(time.monotonic())
@@ -229,8 +229,22 @@ class DeltaSink:
             )
 
         written = self._pool.write(held.table_batches, write)
+        others = self._altered(batch, tables) - {w.target for w in written}
+        self._pool.run([partial(self._alter, batch, tables, name) for name in sorted(others)])
         self._pool.run([partial(self._reread, batch, tables, refresh) for refresh in again])
         return written, merge_now
+
+    def _altered(self, batch: CellBatch, tables: _Tables) -> set[str]:
+        """The targets that exist of tables that have renamed or dropped columns."""
+        events = {event.table for event in batch.column_events if event.changes}
+        found = [tables.of(table) for table in self._claims.tables if str(table) in events]
+        return {target.name for target in found if target.table.state() is not None}
+
+    def _alter(self, batch: CellBatch, tables: _Tables, name: str) -> None:
+        """Rename and drop columns of a target for which the batch has no rows."""
+        of_target = self._claims.of(name)
+        with of_one_table(of_target):
+            retried(name, lambda: tables.targets[name].alter(batch, of_target))
 
     def _reread(self, batch: CellBatch, tables: _Tables, refresh: Refresh) -> None:
         """Follow a table that is read again."""
@@ -402,6 +416,7 @@ class _Tables:
             session,
             cluster,
             policy,
+            self.settings.reader_features,
             self.source,
         )
 

@@ -25,12 +25,15 @@ from tailrace.sinks.delta.transaction import (
     delta_state,
 )
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
+from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 from tailrace.sinks.tables.parquet import write_rows
 from tailrace.sinks.tables.text_form import rows_as_text
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import map_in_arrow
 
+#: How columns are named in files.
+_MAPPING = "delta.columnMapping.mode"
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 
@@ -75,7 +78,7 @@ class DeltaTable:
         """Create it."""
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
-            properties["delta.columnMapping.mode"] = "name"
+            properties[_MAPPING] = "name"
         listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(table.columns))
         tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
         laid_out = ""
@@ -86,22 +89,22 @@ class DeltaTable:
         clear_unmade(self.session, self.path)
         self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
 
-    def change(self, changes: Iterable[AddColumn | WidenColumn], within: Sequence[str] = ("",)) -> None:
-        """Add and widen columns.
+    def change(
+        self,
+        changes: Iterable[AddColumn | WidenColumn | RenameColumn | DropColumn],
+        within: Sequence[str] = ("",),
+    ) -> None:
+        """Alter columns in place; renaming and dropping them needs `columnMapping`.
 
         Args:
             changes: the changes.
             within: prefixes of the columns to change: empty, or `name.` of a struct.
         """
         for change in changes:
-            kind = _ddl(spark_schema(pa.schema([(change.name, change.type)]))[0].dataType)
+            if isinstance(change, WidenColumn):
+                self.set("delta.enableTypeWidening", "true")
             for prefix in within:
-                name = prefix + identifier(change.name)
-                if isinstance(change, AddColumn):
-                    self.session.sql(f"ALTER TABLE {self.sql} ADD COLUMN {name} {kind}")
-                else:
-                    self.set("delta.enableTypeWidening", "true")
-                    self.session.sql(f"ALTER TABLE {self.sql} ALTER COLUMN {name} TYPE {kind}")
+                self.session.sql(f"ALTER TABLE {self.sql} {_alteration(change, prefix)}")
 
     def set(self, name: str, value: str) -> None:
         """Set a property."""
@@ -200,7 +203,27 @@ class DeltaTable:
         if not is_local(self.path):
             return False
         state = self.state()
-        return state is not None and "delta.columnMapping.mode" not in state.properties
+        return state is not None and state.properties.get(_MAPPING, "none") == "none"
+
+    def maps_columns(self) -> bool:
+        """Whether its columns have other names in files, and can be renamed and dropped in place."""
+        return self._property(_MAPPING, "none") != "none"
+
+    def widens_types(self) -> bool:
+        """Whether the types of its columns can be widened in place."""
+        return self._property("delta.enableTypeWidening", "false") == "true"
+
+    def map_columns(self) -> None:
+        """Let its columns have other names in files than they have in the table."""
+        self.set(_MAPPING, "name")
+
+    def tracks_rows(self) -> bool:
+        """Whether each of its rows has an id that stays the same."""
+        return self._property("delta.enableRowTracking", "false") == "true"
+
+    def _property(self, name: str, default: str) -> str:
+        state = self.state()
+        return default if state is None else state.properties.get(name, default)
 
     def allows_vectors(self) -> bool:
         """Whether tasks may also delete its rows, with deletion vectors.
@@ -246,6 +269,23 @@ def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
         yield column.name
         if pa.types.is_struct(column.type):
             yield from all_names(column.type)
+
+
+def _alteration(change: AddColumn | WidenColumn | RenameColumn | DropColumn, prefix: str) -> str:
+    """A change of a column in SQL."""
+    match change:
+        case AddColumn(name, type_):
+            return f"ADD COLUMN {prefix}{identifier(name)} {_ddl_of(type_)}"
+        case WidenColumn(name, type_):
+            return f"ALTER COLUMN {prefix}{identifier(name)} TYPE {_ddl_of(type_)}"
+        case RenameColumn(old, new):
+            return f"RENAME COLUMN {prefix}{identifier(old)} TO {identifier(new)}"
+        case DropColumn(old):
+            return f"DROP COLUMN {prefix}{identifier(old)}"
+
+
+def _ddl_of(type_: pa.DataType) -> str:
+    return _ddl(spark_schema(pa.schema([("c", type_)]))[0].dataType)
 
 
 def _ddl(type_: DataType) -> str:

@@ -38,6 +38,16 @@ class TableLayout:
         return self.mode is not WriteMode.CHANGELOG
 
     @property
+    def keeps_history(self) -> bool:
+        """Whether the table has values that its source no longer has."""
+        return self.mode is not WriteMode.UPSERT
+
+    @property
+    def naming(self) -> tuple[str, ...]:
+        """Columns of the table that hold names of the source's columns."""
+        return () if self.merges else ("_absent", "_absent_before")
+
+    @property
     def within(self) -> tuple[str, ...]:
         """Prefixes under which the table has the source's columns."""
         return ("",) if self.merges else ("", "_before.")

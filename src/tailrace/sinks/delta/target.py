@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.config.sinks import OnIncompatibleType, WriteMode
+from tailrace.config.sinks import OnIncompatibleType, ReaderFeatures, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
@@ -24,11 +24,12 @@ from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.change_log import ReadRows
+from tailrace.sinks.delta.columns import Former, TargetColumns
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.seen import SeenKeys, of_shard
-from tailrace.sinks.delta.shared import joins, owner_of, source_property
+from tailrace.sinks.delta.shared import has_several_sources, joins, owner_of, source_property
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
@@ -40,19 +41,15 @@ from tailrace.sinks.tables.columns import (
     AddColumn,
     BecomeText,
     WidenColumn,
-    can_follow,
-    can_hold,
-    follow,
     held_names,
     incompatible,
-    kept_schema,
     require_free,
     stored_schema,
     stored_type,
 )
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.rereads import Refresh
-from tailrace.sinks.tables.retyped import retyped_schema, retyping
+from tailrace.sinks.tables.retyped import retyping
 from tailrace.sinks.tables.screening import Checks, RowRules, Whole, violations
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.sinks.tables.targets import following, of_one_table
@@ -116,6 +113,7 @@ class DeltaTarget:
         session: its own session, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
         on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
+        features: which features of Delta the table may get.
         source: the stream's source, one of several; None: the pipeline has one.
         shard: the column of the key that tells this source's rows from others'; None: the table has none.
     """
@@ -129,6 +127,7 @@ class DeltaTarget:
     session: SparkSession
     cluster: bool = False
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
+    features: ReaderFeatures = ReaderFeatures.COMPATIBLE
     source: SourceOfTarget | None = None
     shard: str | None = None
     #: Time that merges have taken since the sink reset it, seconds.
@@ -139,8 +138,9 @@ class DeltaTarget:
     has_checks: bool = field(default=False, init=False)
     #: The table's key, as its property has it.
     _key: list[str] = field(default_factory=list, init=False)
-    #: How it follows the columns of the batch that is written.
+    #: How it follows the columns of the batch that is written, which ends here.
     _following: Following = field(default=FOLLOWING, init=False)
+    _point: Point = field(default=Point(-1, None), init=False)
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
@@ -190,11 +190,12 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
-        self._following = batch.following
+        self._begin(batch)
         self._open(batch, tables, parts[0])
+        self._follow_former(batch, parts, tables)
         for part in parts:
             with of_one_table([part.table]), following(part.table, tables):
-                columns = self._follow(part, batch)
+                columns = self._follow(part)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -221,17 +222,41 @@ class DeltaTarget:
             SinkError: the table has no key, or cannot follow its source.
             StateError: the table belongs to another stream.
         """
-        self._following = batch.following
+        self._begin(batch)
         state = self._open(batch, tables, parts[0])
+        self._follow_former(batch, parts, tables)
         if self.on_incompatible_type is OnIncompatibleType.TEXT and len(parts) > 1:
             # before changes of the batch can be pending
             for part in parts:
                 with of_one_table([part.table]), following(part.table, tables):
-                    self._follow(part, batch)
+                    self._follow(part)
         for part in parts:
             # of several tables in a target, only this one goes wrong
             with of_one_table([part.table]), following(part.table, tables):
                 self._write_part(batch, part, staged, state, merge_now=merge_now, compared=compared)
+        self._drop_missed(batch, parts, tables)
+
+    def alter(self, batch: CellBatch, tables: Sequence[TableId]) -> None:
+        """Rename and drop columns by a batch that has no rows for the target.
+
+        Args:
+            batch: the batch.
+            tables: all tables of the target.
+
+        Raises:
+            SinkError: something in the table needs one of the columns.
+            StateError: the table belongs to another stream.
+        """
+        self._begin(batch)
+        state = self.table.state()
+        if state is not None:
+            self._require_own(state)
+            self._note(state)
+            self._follow_former(batch, [], tables)
+            self.columns = self._columns.held() if self.table.is_direct() else None
+
+    def _begin(self, batch: CellBatch) -> None:
+        self._following, self._point = batch.following, Point(batch.id, batch.end)
 
     def _write_part(
         self,
@@ -249,7 +274,7 @@ class DeltaTarget:
         is_merged = self.layout.merges and part.kind != SNAPSHOT
         if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
             return
-        columns = self._follow(part, batch)
+        columns = self._follow(part)
         self._require_accepted(batch, part, state, columns)
         if part.kind == REREAD and part.table in compared and self._is_compared(part):
             return
@@ -414,6 +439,22 @@ class DeltaTarget:
             state = self._state()
             self._note(state)
             return state
+        self._require_own(state)
+        if self.source is not None and joins(
+            self.name, state, self.source, self.stream, self._shard_if_key(state)
+        ):
+            batch.creates(self.name, tables)
+            self.table.set(source_property(self.source), self.stream.query)
+            state = self._state()
+        self._note(state)
+        return state
+
+    def _require_own(self, state: DeltaState) -> None:
+        """Reject a table that is not this stream's.
+
+        Raises:
+            StateError: it is not.
+        """
         held = state.properties
         owner = owner_of(self.source, self.stream)
         if held.get("tailrace.stream") != owner or held.get("tailrace.mode") != self.layout.mode:
@@ -428,14 +469,6 @@ class DeltaTarget:
             )
         if held.get(TARGET, self.name) != self.name:
             raise same_path_error(self.name, held[TARGET], self.table.path)
-        if self.source is not None and joins(
-            self.name, state, self.source, self.stream, self._shard_if_key(state)
-        ):
-            batch.creates(self.name, tables)
-            self.table.set(source_property(self.source), self.stream.query)
-            state = self._state()
-        self._note(state)
-        return state
 
     def _shard_if_key(self, state: DeltaState) -> str | None:
         """The shard column, if it is in the table's key, or the table keeps changes rather than rows."""
@@ -487,7 +520,51 @@ class DeltaTarget:
         pending = [*self.layout.changes(nothing).names, *PENDING_COLUMNS] if self.layout.merges else []
         return [*all_names(self.layout.fields(nothing)), *pending]
 
-    def _follow(self, part: TableBatch, batch: CellBatch) -> pa.Schema:
+    @property
+    def _columns(self) -> TargetColumns:
+        return TargetColumns(self.name, self.table, self.layout, self.features, self.on_incompatible_type)
+
+    def _follow_former(
+        self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]
+    ) -> None:
+        """Rename and drop the columns that the source has renamed and dropped, before rows are written.
+
+        Args:
+            batch: the batch.
+            parts: its parts for this target.
+            tables: all tables of the target.
+        """
+        if any(event.table in map(str, tables) for event in batch.column_events) and self._is_alone(tables):
+            for schema in (schema for part in parts for schema in part.schemas):
+                require_free(schema, self._own, f"mode {self.layout.mode}")
+            changes = self._columns.former(batch, tables[0], self._key)
+            self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
+
+    def _drop_missed(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:
+        """Drop columns that the source no longer has, of a table that is read again; its key is known."""
+        if any(part.kind == REREAD for part in parts) and self._is_alone(tables):
+            self._alter(self._columns.missed(batch, parts, tables[0], self._key), [])
+
+    def _is_alone(self, tables: Sequence[TableId]) -> bool:
+        """Whether all columns of the target are those of one table."""
+        return len(tables) == 1 and self.shard is None and not has_several_sources(self._state())
+
+    def _alter(self, changes: Sequence[Former], wider: Sequence[WidenColumn]) -> None:
+        """Rename and drop columns, and widen others in the same commit, once nothing is pending."""
+        mark = self._column_mark()
+        if changes:
+            if self.layout.merges and self.pending:  # they have the former columns
+                last = max(self.pending.batches)
+                self.merge_pending(self._point if last == self._point.batch else Point(last, None))
+            self._columns.alter([*changes, *wider], mark)
+            failpoint("sink.altered")
+        if self.layout.merges:
+            self.pending.lose(self._columns.held().names, self._own, mark)
+
+    def _column_mark(self) -> CommitMark:
+        return self._point.mark(f"tailrace/{self.stream.query}/columns", self.stream.query, part="columns")
+
+    def _follow(self, part: TableBatch) -> pa.Schema:
         """Change the table to fit a part's schemas; the source's columns that it has then."""
         stored = self.table.schema()
         missing = self.layout.missing(stored)
@@ -496,19 +573,10 @@ class DeltaTarget:
         held = self.layout.columns(stored)
         for schema in part.schemas:
             require_free(schema, self._own, f"mode {self.layout.mode}")
-            schema = kept_schema(self.name, schema, held.names, self._following)  # noqa: PLW2901
-            schema = self._retyped(schema, held)  # noqa: PLW2901 - the same schema
-            changes = follow(
-                self.name,
-                held,
-                stored_schema(schema),
-                self.on_incompatible_type,
-                widens=self._following.widens,
-                key=schema.key,
-            )
+            changes = self._columns.needed(schema, held, self._following)
             if changes:
-                self._change(changes, Point(batch.id, batch.end))
-                held = self.layout.columns(self.table.schema())
+                self._change(changes)
+                held = self._columns.held()
         key = held_names(held, part.schemas[-1].key)
         if self.layout.merges and key != self._key:
             if self.pending:  # pending changes are merged by the key under which they were logged
@@ -517,27 +585,24 @@ class DeltaTarget:
             self._key = key
         return held
 
-    def _change(self, changes: Sequence[AddColumn | WidenColumn | BecomeText], point: Point) -> None:
+    def _change(self, changes: Sequence[AddColumn | WidenColumn | BecomeText]) -> None:
         """Change columns; before one becomes text, pending changes are merged: they have its old type."""
         texts = [change.name for change in changes if isinstance(change, BecomeText)]
-        self.table.change((c for c in changes if not isinstance(c, BecomeText)), self.layout.within)
+        others = [change for change in changes if not isinstance(change, BecomeText)]
+        if others:
+            self._columns.alter(others, self._column_mark())
         if not texts:
             return
         if self.pending:
             self.merge_pending(Point(max(self.pending.batches), None))
         app = f"tailrace/{self.stream.query}/text/{_in_setting(','.join(texts))}"
+        mark = self._point.mark(app, self.stream.query, part="text")
         try:
-            self.table.become_text(texts, self.layout.within, point.mark(app, self.stream.query, part="text"))
+            self.table.become_text(texts, self.layout.within, mark)
         except AnalysisException as error:
             found = f"Delta cannot make it text: {error}"
             raise incompatible(texts[0], self.name, found, self.on_incompatible_type) from error
         failpoint("sink.text")
-
-    def _retyped(self, schema: TableSchema, held: pa.Schema) -> TableSchema:
-        """A schema with columns of their own for types that the table's columns cannot hold."""
-        if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
-            return schema
-        return retyped_schema(schema, held, stored_type, can_follow if self._following.widens else can_hold)
 
     # ---- writing -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.sinks.quarantine import violation_reason
 
@@ -114,7 +114,7 @@ class DeltaTransaction:
         jvm: Any = session._jvm
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-        self._jvm, self._session = jvm, session
+        self._jvm, self._session, self._path = jvm, session, path
         self._transaction = log.startTransaction()
 
     def has(self, mark: CommitMark) -> bool:
@@ -128,6 +128,29 @@ class DeltaTransaction:
         self._transaction.readWholeTable()
         files = self._transaction.snapshot().allFiles().collectAsList()
         return [json.loads(file.json())["add"] for file in files]
+
+    def read(self) -> DataFrame:
+        """The table's rows, as the transaction found them."""
+        self._transaction.readWholeTable()
+        version = int(self._transaction.snapshot().version())
+        return self._session.read.format("delta").option("versionAsOf", version).load(self._path)
+
+    def metadata(self) -> dict[str, Any]:
+        """The table's metadata, as the contents of its action."""
+        found: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
+        return found
+
+    def alter(self, metadata: Mapping[str, Any]) -> None:
+        """Have the commit give the table this metadata; files are written by it from now on."""
+        action = self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson(
+            json.dumps({"metaData": metadata})
+        )
+        self._transaction.updateMetadata(action, False)
+
+    def write(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """Write rows into new files, in Spark's tasks; the contents of their `add` actions."""
+        written = self._transaction.writeFiles(rows._jdf)
+        return [json.loads(file.json())["add"] for file in _each(written)]
 
     def commit(self, actions: Sequence[str], mark: CommitMark) -> None:
         """Commit `actions` (JSON texts) with `mark`."""
@@ -170,9 +193,71 @@ def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {
         "numAddedFiles": len(new),
         "numRemovedFiles": len(removed - {file["path"] for file in added}),
-        "numOutputRows": sum(json.loads(file["stats"])["numRecords"] for file in new),
+        "numOutputRows": sum(json.loads(file.get("stats") or "{}").get("numRecords", 0) for file in new),
         "numOutputBytes": sum(file["size"] for file in new),
     }
+
+
+def removal(file: Mapping[str, Any], now_ms: int, *, changes_data: bool = True) -> dict[str, Any]:
+    """The action that removes a file.
+
+    Args:
+        file: its `add` action.
+        now_ms: the time, milliseconds since 1970 UTC.
+        changes_data: whether the table's rows change.
+    """
+    kept = ("path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    remove = {"deletionTimestamp": now_ms, "dataChange": changes_data, "extendedFileMetadata": True}
+    return {"remove": remove | {name: file[name] for name in kept if file.get(name) is not None}}
+
+
+def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None:
+    """What in the Delta table at `path` needs a column as it is; None: nothing does.
+
+    Args:
+        session: a session.
+        path: the table's directory.
+        column: the column's name, or the names on the way to a field of a struct.
+    """
+    jvm: Any = session._jvm
+    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    snapshot = delta.DeltaLog.forTable(session._jsparkSession, path).update(False, nothing, nothing)
+    metadata, spark = snapshot.metadata(), session._jsparkSession
+    listed = jvm.java.util.ArrayList()
+    for name in column:
+        listed.add(name)
+    names = jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+    checks = _map(delta.constraints.Constraints.findDependentConstraints(spark, names, metadata))
+    if checks:
+        return f"CHECK constraint `{next(iter(checks)).removeprefix('delta.constraints.')}` reads it"
+    generated = _map(
+        delta.schema.SchemaUtils.findDependentGeneratedColumns(
+            spark, names, snapshot.protocol(), metadata.schema()
+        )
+    )
+    if generated:
+        return f"generated column `{next(iter(generated))}` reads it"
+    if column[0] in list(_each(metadata.partitionColumns())):
+        return "the table is partitioned by it"
+    if _name_in_files(json.loads(metadata.schemaString()), column[0]) in _clustering(snapshot):
+        return "the table is clustered by it"
+    return None
+
+
+def _clustering(snapshot: Any) -> list[str]:
+    """The names, in files, of the columns by which a table is clustered."""
+    for domain in _each(snapshot.domainMetadata()):
+        if domain.domain() == "delta.clustering" and not domain.removed():
+            return [names[0] for names in json.loads(domain.configuration())["clusteringColumns"]]
+    return []
+
+
+def _name_in_files(schema: Mapping[str, Any], name: str) -> str:
+    """A column's name in a table's files."""
+    for field in schema["fields"]:
+        if field["name"] == name:
+            return str(field["metadata"].get("delta.columnMapping.physicalName", name))
+    return name
 
 
 def delta_conflict(error: Exception) -> str | None:

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.delta.table import DeltaTable, path_of
-from tailrace.sinks.delta.transaction import CommitMark
+from tailrace.sinks.delta.transaction import CommitMark, removal
 from tailrace.sinks.delta.vectors import read_vector, write_vector
 from tailrace.sinks.tables.keys import LastChanges, last_changes, rows_of_keys
 from tailrace.sinks.tables.parquet import DataFile, write_in_tasks
@@ -131,10 +131,7 @@ def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
     deleted = gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
     if len(deleted) == len(gone):
         return []
-    now = int(time.time() * 1000)
-    kept = ("path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion")
-    remove = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
-    actions = [{"remove": remove | {name: file[name] for name in kept if file.get(name) is not None}}]
+    actions = [removal(file, int(time.time() * 1000))]
     if len(deleted) < rows.num_rows:
         stats = json.loads(file.get("stats") or "{}") | {"numRecords": rows.num_rows, "tightBounds": False}
         new = {"deletionVector": write_vector(deleted, root), "stats": json.dumps(stats), "dataChange": True}

@@ -156,8 +156,9 @@ def require_unneeded(
     raise SinkError(
         message,
         detail,
-        "remove what needs the column in the target, as a view, a generated column, partitioning or a sort "
-        "order; or set `schema.change.behavior: try_evolve`, with which targets keep such columns",
+        "remove what needs the column in the target, as a view, a generated column, a constraint, "
+        "partitioning or a sort order; or set `schema.change.behavior: try_evolve`, with which targets keep "
+        "such columns",
         code="TR-7038",
         table=str(table),
     ) from error
