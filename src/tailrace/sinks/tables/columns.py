@@ -4,9 +4,10 @@ Stored types are the canonical Arrow types (`ColumnType.arrow`) with one excepti
 microseconds, as neither Delta nor most readers of Parquet support durations.
 
 A target is never rebuilt without the user's consent. It follows its source where it can keep all its data: a
-new column is added, a type is widened, a column dropped at the source stays and is null from then on. A type
-that the target's column cannot hold (text in a column of numbers) is a SinkError, or makes the column text
-(`sinks.tables.text_form`), or gets a column of its own (`sinks.tables.retyped`).
+new column is added, a type is widened, a column dropped at the source stays and is null from then on (unless
+its target follows that, too: `sinks.tables.former_columns`). A type that the target's column cannot hold
+(text in a column of numbers) is a SinkError, or makes the column text (`sinks.tables.text_form`), or gets a
+column of its own (`sinks.tables.retyped`).
 """
 
 from __future__ import annotations
