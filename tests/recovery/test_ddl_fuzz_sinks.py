@@ -155,7 +155,7 @@ def _delta(mode: WriteMode, merge_interval: int | None = 0) -> Callable[[Any], A
             target = target_after(spark, str(path), TARGET, mode=mode, key=key, batch=1_000_000)
             if target is None:
                 return []
-            return [row.asDict() for row in target.frame.select(*target.schema.names).collect()]
+            return [row.asDict() for row in target.frame.select(*target.columns.names).collect()]
 
         return (lambda router: DeltaSink(settings, router)), rows
 
