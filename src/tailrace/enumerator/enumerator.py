@@ -551,6 +551,7 @@ class Enumerator:
         found |= self._gaps.take_passed(start)
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
+        offset = rereading.parked_rewritten(offset, log_range, self._options)
         return rereading.read_again(offset, found, tables, events, self._options)
 
     def _with_signals(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.enumerator.parked import park_with_rows
 from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.stream_keys import changed_key
 from tailrace.errors import SchemaMismatchError
@@ -119,6 +120,23 @@ def rewritten(
         found |= {name for name in offset.names() if name.startswith(dropped)}
     known = found & set(offset.names())
     return known if offset.mode == "initial" else set()
+
+
+def parked_rewritten(
+    offset: StreamOffset, log_range: LogRange | None, options: SourceOptions
+) -> StreamOffset:
+    """`offset` with the parked tables noted of which the log shows rows to be rewritten.
+
+    A replay of their changes does not tell these rows: they are read when such a table is resumed.
+    """
+    if log_range is None or options.on_rewrite == "ignore":
+        return offset
+    found = {str(table) for table in log_range.rewritten}
+    dropped = tuple(f"{database}." for database in log_range.dropped_databases)
+    for name in offset.parked:
+        if name in found or name.startswith(dropped):
+            offset = park_with_rows(offset, name)
+    return offset
 
 
 def read_again(
