@@ -1,15 +1,18 @@
 """What a snapshot costs the other users of a server: `python -m bench.protection`.
 
 Some connections update rows of one table by their key, at a steady rate. Their latency is measured alone,
-beside a snapshot of another table without limits, and beside one with `snapshotMaxRowsPerSecond`; in turns,
-since other work on the machine changes it. Spark, the readers and MySQL share the machine: what is measured
-is the loss of CPU, too, which a server of its own would not have.
+beside a snapshot of another table without limits, beside one with a single reader (`snapshotParallelism`),
+and beside one with `snapshotMaxRowsPerSecond`; in turns, since other work on the machine changes it. Spark,
+the readers and MySQL share the machine: what is measured is the loss of CPU, too, which a server of its own
+would not have. With `--apart` the server and its users have one core, and the pipeline has the others: then
+it is what the snapshot costs the server. Figures count only where the machine does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -52,12 +55,14 @@ class Users:
         server: the server.
         rate: updates per second.
         count: connections.
+        core: the core that they run on; None: any.
     """
 
-    def __init__(self, server: Server, rate: int, count: int) -> None:
+    def __init__(self, server: Server, rate: int, count: int, core: int | None) -> None:
         self._server = server
         self._pause_s = count / rate
         self._count = count
+        self._core = core
         self._stop = threading.Event()
         self.latencies: list[float] = []
 
@@ -75,6 +80,8 @@ class Users:
                 thread.join()
 
     def _work(self, number: int) -> None:
+        if self._core is not None:
+            os.sched_setaffinity(0, {self._core})
         connection = self._server.connect()
         due, key = time.monotonic(), number
         with connection.cursor() as cursor:
@@ -92,7 +99,7 @@ def measure(
     spark: SparkSession, server: Server, given: argparse.Namespace, options: dict[str, str]
 ) -> Figure:
     """Latency beside a snapshot with `options`, until it ends or `given.seconds` have passed; {}: alone."""
-    users = Users(server, given.rate, given.connections)
+    users = Users(server, given.rate, given.connections, 0 if given.apart else None)
     with ExitStack() as stack:
         query = None
         if options:
@@ -109,6 +116,16 @@ def measure(
         took, read = time.monotonic() - begin, _rows(query) - before
     ordered = sorted(users.latencies)
     return Figure(1000 * ordered[len(ordered) // 2], 1000 * ordered[len(ordered) * 99 // 100], read / took)
+
+
+def _set_apart(server: Server) -> None:
+    """Give the server the first core, and what this thread starts from now on the others."""
+    cores = set(range(1, os.cpu_count() or 1))
+    if server.pid is None or not cores:
+        raise SystemExit("--apart needs a server of our own and two cores")
+    for thread in Path(f"/proc/{server.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {0})
+    os.sched_setaffinity(0, cores)
 
 
 def _rows(query: StreamingQuery | None) -> int:
@@ -134,6 +151,7 @@ def main() -> None:
     )
     for name, default, text in sizes:
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+    parser.add_argument("--apart", action="store_true", help="server and pipeline on cores of their own")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, running(None, None) as server:
         connection = server.connect()
@@ -145,11 +163,14 @@ def main() -> None:
             "CREATE TABLE users (id INT PRIMARY KEY, v INT NOT NULL)",
             f"INSERT INTO users VALUES {keys}",
         )
+        if given.apart:
+            _set_apart(server)
         spark = spark_runs.session(Path(scratch))
         whole = server.options("items", "cells")
         turns = {
             "alone": {},
             "beside a snapshot": whole,
+            "beside one reader": {**whole, "snapshotParallelism": "1"},
             f"beside {given.limit:,} rows/s": {**whole, "snapshotMaxRowsPerSecond": str(given.limit)},
         }
         found: dict[str, list[Figure]] = {name: [] for name in turns}
