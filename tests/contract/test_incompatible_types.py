@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, OnIncompatibleType, WriteMode
+from tailrace.errors import SinkError
 from tailrace.failpoints import InjectedError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.types import ColumnType, Kind
@@ -233,3 +234,43 @@ def test_types_of_any_kind_become_text_alike(spark: SparkSession, lake: Lake) ->
     found = {r["id"]: (r["v"], r["t"]) for r in lake.rows()}
     same = ("/w==", "2026-03-01 12:00:00Z")
     assert found == {1: same, 2: (None, None), 3: ("x", "y"), 4: same}
+
+
+def test_delta_table_keeps_what_belongs_to_it_when_a_column_becomes_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Clustering, properties, constraints of other columns; also of a column that was widened before."""
+    settings = DeltaSettings(str(tmp_path), merge_interval=0, cluster_by_key=True)
+    settings = replace(settings, on_incompatible_type=OnIncompatibleType.TEXT)
+    path = str(tmp_path / "shop.t")
+    wide = table(("id", BIGINT), ("v", BIGINT), ("w", TEXT), key=("id",))
+
+    def created(schema: Any, id_: int, v: object, first: int) -> Any:
+        return "log", changes(schema, [("c", None, {"id": id_, "v": v, "w": "w"})], first=first)
+
+    def detail() -> Any:
+        found = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]
+        return found["clusteringColumns"], found["properties"], found["partitionColumns"]
+
+    sink = DeltaSink(settings, Router([]))
+    sink.write(cell_batch(spark, 0, [created(NUMBERS, 1, 1, 0)]))
+    sink.write(cell_batch(spark, 1, [created(wide, 2, 1 << 40, 10)]))
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT named CHECK (w <> '')")
+    before = detail()
+    sink.write(cell_batch(spark, 2, [created(TEXTS, 3, "x", 20)]))
+    sink.close()
+    assert detail() == before
+    rows = spark.read.format("delta").load(path).collect()
+    assert {row["id"]: row["v"] for row in rows} == {1: "1", 2: str(1 << 40), 3: "x"}
+
+
+def test_column_with_a_constraint_does_not_become_text(spark: SparkSession, tmp_path: Path) -> None:
+    settings = DeltaSettings(str(tmp_path), merge_interval=0, on_incompatible_type=OnIncompatibleType.TEXT)
+    sink = DeltaSink(settings, Router([]))
+    first, second = batches(spark)
+    sink.write(first)
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/shop.t` ADD CONSTRAINT low CHECK (v < 100)")
+    with pytest.raises(SinkError, match="its constraint `low` needs the column") as raised:
+        sink.write(second)
+    sink.close()
+    assert (raised.value.code, raised.value.table) == ("TR-7001", "shop.t")

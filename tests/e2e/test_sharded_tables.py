@@ -29,7 +29,7 @@ def test_target_equals_the_union_of_its_shards(
     pipeline = parse_pipeline(
         f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user},"
         f" password: {mysql.password}, tables: '{database}.t_[ab]'}}\n"
-        f"route: [{{source-table: '{database}.t_.', sink-table: all_t, shard-column: _shard}}]\n"
+        f"route: [{{source-table: '{database}.t_.', sink-table: shop.all_t, shard-column: _shard}}]\n"
         "sink:\n"
         f"  - {{type: delta, path: {tmp_path}/delta, merge-interval: 0, {policy}}}\n"
         f"  - {{type: iceberg, path: {tmp_path}/iceberg, {policy}}}\n"
@@ -64,11 +64,11 @@ def test_target_equals_the_union_of_its_shards(
             sink.close()
         wanted = shards()
         columns = {name for row in wanted.values() for name in row}
-        delta = spark.read.format("delta").load(f"{tmp_path}/delta/all_t").collect()
+        delta = spark.read.format("delta").load(f"{tmp_path}/delta/shop.all_t").collect()
         targets = {
             "delta": [row.asDict() for row in delta],
-            "iceberg": table_rows(tmp_path / "iceberg", "all_t").to_pylist(),
-            "postgresql": replica.rows("all_t"),
+            "iceberg": table_rows(tmp_path / "iceberg", "shop.all_t").to_pylist(),
+            "postgresql": replica.rows("shop.all_t"),
         }
         for target, rows in targets.items():
             found = {(row["_shard"], row["id"]): row for row in rows}

@@ -275,7 +275,7 @@ def _check_soft_deletes(names: Sequence[str], transforms: Sequence[TransformRule
     """Reject a soft delete without a transform that marks rows (`pipeline.soft_deletes`: of each table)."""
     if names and all(rule.converter_after_transform is not Converter.SOFT_DELETE for rule in transforms):
         raise ConfigError(
-            f"`{names[0]}` cannot be `soft-delete` here",
+            f"`{names[0]}` cannot ask for a soft delete here",
             "no transform of the pipeline marks rows as deleted",
             "transform: [{source-table: ..., projection: \"\\\\*, __data_event_type__ = '-D' AS deleted\", "
             "converter-after-transform: SOFT_DELETE}]; or `apply` and `mode: scd2` (Delta), which ends the "

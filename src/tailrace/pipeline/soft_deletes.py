@@ -73,7 +73,7 @@ def require_marks(session: SparkSession, rule: TransformRule | None, table: Tabl
 
 def _unmarked(table: TableId, found: str) -> ConfigError:
     return ConfigError(
-        f"rows of `{table}` cannot be marked as deleted, as `soft-delete` asks for",
+        f"rows of `{table}` cannot be marked as deleted, as the settings of the source ask for",
         found,
         "transform: [{source-table: ..., projection: \"\\\\*, __data_event_type__ = '-D' AS deleted\", "
         "converter-after-transform: SOFT_DELETE}]",

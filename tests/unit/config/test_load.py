@@ -247,7 +247,7 @@ def _with_kafka(given: str) -> str:
 @pytest.mark.parametrize("name", ["on-truncate", "onDropTable"])
 def test_soft_delete_needs_a_transform_that_marks_rows(name: str) -> None:
     given = changed("snapshot-chunk-rows: 5000", f"{name}: soft-delete")
-    with pytest.raises(ConfigError, match="cannot be `soft-delete` here") as raised:
+    with pytest.raises(ConfigError, match="cannot ask for a soft delete here") as raised:
         parse_pipeline(given)
     assert raised.value.code == "TR-1032"
     rule = "{source-table: .*, projection: '*, __data_event_type__ = ''-D'' AS gone'"

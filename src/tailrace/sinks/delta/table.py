@@ -140,9 +140,15 @@ class DeltaTable:
         self._replace(frame, mark, partition_by)
 
     def _replace(self, frame: DataFrame, mark: CommitMark, *partition_by: str) -> None:
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        detail = self.session.sql(f"DESCRIBE DETAIL {self.sql}").select("clusteringColumns").first()
         with self.marked(mark):
-            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.partitionBy(*partition_by).save(self.path)
+            writer.save(self.path)
+        if detail is not None and detail[0]:  # which the new schema has put an end to
+            listed = ", ".join(map(identifier, detail[0]))
+            self.session.sql(f"ALTER TABLE {self.sql} CLUSTER BY ({listed})")
 
     # ---- rows ----------------------------------------------------------------------------------------
 

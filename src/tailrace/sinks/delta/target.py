@@ -56,7 +56,7 @@ from tailrace.sinks.tables.targets import following, of_one_table
 from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
-from tailrace.spark.jvm import in_session
+from tailrace.spark.jvm import in_session, select_items
 
 _KEY = "tailrace.key"
 #: The property with a target's name, of its table and of its table of changes.
@@ -593,6 +593,10 @@ class DeltaTarget:
             self._columns.alter(others, self._column_mark())
         if not texts:
             return
+        for name, condition in _conditions(self._state()).items():
+            if _names_of(self.session, condition) & {column.lower() for column in texts}:
+                found = f"its constraint `{name}` needs the column as it is"
+                raise incompatible(texts[0], self.name, found, self.on_incompatible_type)
         if self.pending:
             self.merge_pending(Point(max(self.pending.batches), None))
         app = f"tailrace/{self.stream.query}/text/{_in_setting(','.join(texts))}"
@@ -669,6 +673,12 @@ def _conditions(state: DeltaState) -> dict[str, str]:
     """The table's CHECK constraints, by name."""
     held = state.properties
     return {name.removeprefix(_CONSTRAINT): held[name] for name in held if name.startswith(_CONSTRAINT)}
+
+
+def _names_of(session: SparkSession, condition: str) -> set[str]:
+    """The columns that a condition names, in lower case; of a struct's field the field."""
+    items = select_items(session, f"({condition}) AS held")
+    return {name.rpartition(".")[2].strip("`") for item in items for name in item.columns}
 
 
 def _key_in(state: DeltaState) -> list[str]:
