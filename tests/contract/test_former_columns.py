@@ -21,6 +21,8 @@ from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
+from tailrace.sinks.written_tables import WrittenTables
+from tailrace.spark.requests import RequestDirectory
 from tests.support.cells import CELL_SCHEMA, STREAM, cell_row
 from tests.support.changes import INT, changes, table
 from tests.support.sinks import CASES, delta
@@ -76,8 +78,15 @@ def sinks(case: SinkCase) -> Iterator[list[Any]]:
 class Batches:
     """The batches of a stream, written by the last of `sinks`."""
 
-    def __init__(self, spark: SparkSession, sinks: list[Any], policy: SchemaPolicy) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        sinks: list[Any],
+        policy: SchemaPolicy,
+        written: WrittenTables | None = None,
+    ) -> None:
         self._spark = spark
+        self._written = written
         self._sinks = sinks
         self._policy = policy
 
@@ -98,7 +107,15 @@ class Batches:
         frame = self._spark.createDataFrame([cell_row(*part) for part in parts], CELL_SCHEMA)
         self._sinks[-1].claim([AFTER.id])
         self._sinks[-1].write(
-            CellBatch(STREAM, number, frame, end, policy=self._policy, following=self._policy.following)
+            CellBatch(
+                STREAM,
+                number,
+                frame,
+                end,
+                written_tables=self._written,
+                policy=self._policy,
+                following=self._policy.following,
+            )
         )
 
 
@@ -220,5 +237,23 @@ def test_column_that_something_in_the_target_needs_stays_with_try_evolve(
         batches.write(1, [("log", changes(AFTER, LOG, first=100))], *CHANGED)
         found = [{"id": row["id"], "n": row["n"]} for row in target.rows("shop.t")]
         assert (found, set(target.rows("shop.t")[0])) == (ROWS, {"id", "n", "b"})
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("name", ["iceberg-upsert", "postgresql"])
+def test_target_that_has_a_column_of_the_new_name_asks_for_its_rows(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    case = CASES[name](request)
+    sink = case.open(Router([]))
+    try:
+        written = WrittenTables(str(tmp_path), str(tmp_path / "requests"), lambda _: None)
+        batches = Batches(spark, [sink], SchemaPolicy(), written)
+        batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+        written.note(0, [BEFORE.id], [str(BEFORE.id)])
+        batches.write(1, [], ColumnRenamed("a", "b"))
+        (asked,) = RequestDirectory(str(tmp_path / "requests")).pending()
+        assert asked.tables == (str(BEFORE.id),)
     finally:
         sink.close()

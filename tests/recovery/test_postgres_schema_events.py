@@ -257,6 +257,8 @@ def test_batch_that_comes_again_begins_with_the_same_event(postgres, postgres_da
     with following(postgres, postgres_database) as engine:
         target = Follower(engine)
         target.drain_all()
+        run(UPDATE)
+        target.drain_all()  # a batch after that of the last rows
         run(UPDATE, "ALTER TABLE t RENAME a TO y", "UPDATE t SET y = y + 1")
         start, end = until_event(engine, target)
         first = read(engine, (start, end))
@@ -450,3 +452,47 @@ def test_shape_that_need_not_hold_yet_tells_nothing(postgres, postgres_database,
         target.drain_all()
         target.equals(postgres, database=postgres_database)
         assert target.readings == 1
+
+
+def test_first_change_after_a_restart_may_have_the_new_columns_amid_other_tables(
+    postgres, postgres_database, run
+):
+    """The new connection describes the table for the first time, behind changes of another one."""
+    plain(run)
+    run("CREATE TABLE o (id int PRIMARY KEY)")
+    with following(postgres, postgres_database, tables=r"public\.(t|o)") as engine:
+        target = Follower(engine)
+        target.drain_all()
+        run(UPDATE)
+        target.drain_all()
+        engine.plan.close()
+        run("INSERT INTO o VALUES (1)", "ALTER TABLE t RENAME a TO z", "INSERT INTO o VALUES (2)", UPDATE)
+        target.is_told(postgres, postgres_database, "rename.column")
+
+
+@pytest.mark.usefixtures("_at_every_batch")
+def test_columns_of_a_catalog_that_is_behind_the_log_are_not_taken_for_those_of_the_log(
+    postgres, postgres_database, run, monkeypatch
+):
+    """The table changes once more while the event of the first change waits for the log."""
+    plain(run)
+    with following(postgres, postgres_database) as engine:
+        target = Target(engine, "public.t")
+        target.drain_all()
+        run("ALTER TABLE t RENAME a TO z")
+        engine.plan.hold()
+        found = engine.plan._source.log_end
+
+        def later():
+            end = found()
+            if run("SELECT 1 FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'z'"):
+                run("ALTER TABLE t DROP z", "ALTER TABLE t ADD a int", "UPDATE t SET a = 77 WHERE id = 2")
+            return end
+
+        monkeypatch.setattr(engine.plan._source, "log_end", later)
+        while target.step():
+            pass
+        engine.plan._horizon._upto = None
+        target.drain_all()
+        target.equals(postgres, database=postgres_database)
+        assert target.readings >= 1

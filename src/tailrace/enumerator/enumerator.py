@@ -238,10 +238,10 @@ class Enumerator:
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the horizon
             offset = self._register(offset, log_range)
         offset = self._with_signals(start, offset, log_range)
-        offset, told = self._shapes.advance(start, offset, log_range)
+        offset, told, again = self._shapes.advance(start, offset, log_range)
         events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys(), told=told)
         offset = self._without_refused(start, replace(offset, schema=events))
-        offset = self._gaps.identified(self._with_rereads(start, offset, log_range))
+        offset = self._gaps.identified(self._with_rereads(offset, log_range, again))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
@@ -543,12 +543,11 @@ class Enumerator:
         return offset
 
     def _with_rereads(
-        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None
+        self, offset: StreamOffset, log_range: LogRange | None, again: set[str]
     ) -> StreamOffset:
         """`offset` with the tables read again whose rows have changed without entries in the log."""
         tables, events = self._captured.tables, self._schema_events
-        found = rereading.rewritten(offset, log_range, tables, events, self._options)
-        found |= self._gaps.take_passed(start)
+        found = rereading.rewritten(offset, log_range, tables, events, self._options) | again
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         offset = rereading.parked_rewritten(offset, log_range, self._options)

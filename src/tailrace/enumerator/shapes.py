@@ -61,23 +61,33 @@ class Shapes:
 
     def advance(
         self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None
-    ) -> tuple[StreamOffset, tuple[SchemaEvent, ...]]:
-        """`offset` with the shapes at the batch's end, and the events with which the batch begins.
+    ) -> tuple[StreamOffset, tuple[SchemaEvent, ...], set[str]]:
+        """`offset` with the shapes at the batch's end, and what the batch begins with.
+
+        A table gets the shape of the catalog in the batch in which it begins to be read again, if it is:
+        between the two a restart would not find the reason.
 
         Args:
             start: where the batch begins.
             offset: its end as planned so far; the catalog was read after the log if that has other columns.
             log_range: its share of the log.
+
+        Returns:
+            The offset, the events, and the tables with gaps that the batch begins to read again.
         """
         present = self._source.shapes()
         if offset.mode == "snapshot" or not (present or offset.shapes):
-            return offset, ()
-        names = {*offset.tables, *offset.done}
+            return offset, (), self._gaps.take_passed(start)
+        names = {*offset.tables, *offset.done} - (self._captured.tables.keys() - present.keys())
         shapes = {name: known for name, known in offset.shapes.items() if name in names}
+        passing = {name: present[name] for name in self._gaps.passed(start) & present.keys()}
+        if log_range is not None and passing and self._source.reshaped(log_range, passing):
+            self._captured.read(offset)  # it is behind what the log has: not passed yet
         events = [] if start.log is None else self._passed(start, shapes)
+        again = self._gaps.take_passed(start)
         placed, unclear = self._placed(start, offset, shapes, log_range)
         events += placed
-        self._adopt(start, offset, shapes)
+        self._adopt(offset, shapes)
         offset = replace(offset, shapes=shapes)
         if unclear and offset.mode == "initial" and self._options.on_rewrite != "ignore":
             offset = replace(offset, ids={**offset.ids, **dict.fromkeys(unclear, TRUNCATED)})
@@ -85,7 +95,7 @@ class Shapes:
         self._gaps.note_shapes(offset)
         if self._gaps.needs_end:
             self._captured.find_end()
-        return self._settled(offset), tuple(sorted(events, key=lambda event: event.seq or ""))
+        return self._settled(offset), tuple(sorted(events, key=lambda event: event.seq or "")), again
 
     def with_read(self, offset: StreamOffset, names: Collection[str]) -> StreamOffset:
         """`offset` of a batch that reads the last rows of some tables."""
@@ -128,12 +138,11 @@ class Shapes:
                 unclear.add(name)
         return events, unclear
 
-    def _adopt(self, start: StreamOffset, offset: StreamOffset, shapes: dict[str, KnownShape]) -> None:
+    def _adopt(self, offset: StreamOffset, shapes: dict[str, KnownShape]) -> None:
         """Add the tables whose columns the stream does not know yet."""
         present = self._source.shapes()
-        waiting = self._gaps.found.keys() if not self._gaps.is_passed(start) else set()
-        new = {*offset.tables, *offset.done} & present.keys() - shapes.keys() - waiting
-        if new := new - self._gaps.unpublished:
+        new = {*offset.tables, *offset.done} & present.keys() - shapes.keys()
+        if new := new - self._gaps.found.keys() - self._gaps.unpublished:
             at = self._captured.find_end().to_json()
             shapes.update({name: KnownShape(present[name], at) for name in new})
 

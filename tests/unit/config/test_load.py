@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tailrace.config.load import parse_pipeline
-from tailrace.config.model import TriggerMode
+from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.errors import ConfigError
 
@@ -257,3 +257,36 @@ def test_soft_delete_needs_a_transform_that_marks_rows(name: str) -> None:
     option = "onTruncate" if name == "on-truncate" else name
     assert pipeline.source_options[option] == "apply"
     assert not parse_pipeline(FILE).soft_deletes
+
+
+REPLICA = "{type: postgresql, url: 'postgresql://h/db', user: u}"
+ICEBERG = "{type: iceberg, path: /lake}"
+
+
+@pytest.mark.parametrize(
+    ("sink", "more", "follows"),
+    [
+        (REPLICA, "", True),
+        (f"[{REPLICA}, {ICEBERG}]", "", True),
+        (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all}]", True),
+        (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all, shard-column: s}]", False),
+        (REPLICA, "transform: [{source-table: 'shop.t', projection: id}]", False),
+        ("{type: iceberg, path: /lake, mode: changelog}", "", False),
+        ("{type: iceberg, path: /lake, on-incompatible-type: new-column}", "", False),
+        (f"[{REPLICA}, {{type: parquet, path: /log}}]", "", False),
+    ],
+)
+def test_renamed_columns_are_followed_only_if_all_targets_do(sink: str, more: str, follows: bool) -> None:
+    def pipeline(options: str) -> Pipeline:
+        source = f"{{type: postgresql, hostname: h, database: d, username: u, tables: shop.t{options}}}"
+        return parse_pipeline(f"source: {source}\nsink: {sink}\n{more}\npipeline: {{checkpoint: /c}}")
+
+    assert pipeline("").follows_former_columns is follows
+    for behavior in ("try_evolve", "lenient", "ignore"):
+        assert not pipeline(f", schema.change.behavior: {behavior}").follows_former_columns
+    if follows:
+        assert pipeline(", former-columns: follow").source.former_columns == "follow"
+    else:
+        with pytest.raises(ConfigError, match="former-columns") as raised:
+            pipeline(", former-columns: follow")
+        assert raised.value.code == "TR-1033"

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.errors import StateError
 from tailrace.model.table import TableId
+from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.requests import RequestDirectory
 
@@ -68,3 +69,18 @@ def test_file_of_another_version_is_an_error_that_names_it(stream: _Stream) -> N
     with pytest.raises(StateError, match=r"written\.json` cannot be read") as error:
         stream.open().read_again(1, "x", [A])
     assert error.value.code == "TR-6055"
+
+
+def test_target_that_keeps_columns_has_its_tables_read_again_unless_they_are(stream: _Stream) -> None:
+    written = stream.open()
+    written.note(0, [A, B], ["shop.a", "shop.b"])
+    reading = {"id": "x", "c": None, "n": 0, "e": 0, "done": False}
+    end = {"v": 2, "done": {"shop.b": 1}, "again": {"shop.b": reading}}
+    batch = CellBatch(StreamId("p", "q"), 3, None, end, written_tables=written)  # type: ignore[arg-type]
+    for _ in range(2):
+        batch.lacks_columns("x", [A, B])
+        assert stream.requests() == [("shop.a",)]
+    wanted = (
+        "target `x` of table `shop.a` keeps columns that were renamed or dropped: the table is read again"
+    )
+    assert stream.notices[0] == wanted

@@ -82,7 +82,7 @@ def kept_columns(
         followed: how it follows.
     """
     changes = (change for event in events if event.table == table for change in event.changes)
-    gone = {old for old, _ in _fates(changes)}
+    gone = {old for old, new in _fates(changes) if new != old}
     return sorted(gone & set(held) - {change.old for change in followed})
 
 

@@ -248,6 +248,7 @@ class PostgresSource(Source):
             name = str(table.schema.id)
             return self._reshaping.are_told(table, shapes.get(name), is_read=name in reading)
 
+        self._reshaping.know(shapes)
         found = rewrites_of(self._found.values(), self._published, ids, are_told)
         self._rewritten = found.keys()
         return found
@@ -261,7 +262,6 @@ class PostgresSource(Source):
     def reshaped(self, found: LogRange, shapes: Mapping[str, Any]) -> Collection[str]:
         """The tables of which a Relation message has other columns."""
         assert isinstance(found, WalRange)
-        self._reshaping.know(shapes)
         return self._reshaping.in_log(found, shapes).keys()
 
     def placed(
@@ -270,6 +270,7 @@ class PostgresSource(Source):
         """What Relation messages and the catalog tell together."""
         assert isinstance(found, WalRange)
         tables = {str(t.schema.id): t for t in self._found.values()}
+        self._reshaping.know(shapes)
         return self._reshaping.placed(found, shapes, tables, reading)
 
     def reshaping(self, name: str, before: Any, position: PostgresPosition, why: str) -> SchemaEvent | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
-from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn, former_columns
+from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn, former_columns, kept_columns
 from tests.support.changes import INT, table
 
 
@@ -98,3 +98,19 @@ def test_what_becomes_of_former_columns(
     events: list[SchemaEvent], held: str, wanted: list[RenameColumn | DropColumn]
 ) -> None:
     assert former_columns(events, "shop.t", list(held), ["i"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "kept"),
+    [
+        pytest.param([event(RENAMED, after="ib")], "ia", [], id="renamed"),
+        pytest.param([event(RENAMED, after="ib")], "ib", [], id="renamed by an earlier attempt"),
+        pytest.param([event(RENAMED, after="ib")], "iab", ["a"], id="the target has both"),
+        pytest.param([event(DROPPED, after="i"), event(after="ia")], "ia", ["a"], id="it comes back"),
+        pytest.param([event(RENAMED, ColumnRenamed("b", "a"), after="ia")], "ia", [], id="renamed, and back"),
+        pytest.param([event(RENAMED, after="ib", name="shop.o")], "ia", [], id="of another table"),
+    ],
+)
+def test_columns_that_a_target_keeps_are_named(events: list[SchemaEvent], held: str, kept: list[str]) -> None:
+    followed = former_columns(events, "shop.t", list(held), key=["i"])
+    assert kept_columns(events, "shop.t", list(held), followed) == kept
