@@ -214,10 +214,10 @@ def check(pipeline_file: Path) -> None:
     First the source. If that is in order: the routes, the sinks (can they be reached and written?), the
     transforms (does Spark accept them?) and on a cluster the workers.
     """
-    from tailrace.pipeline.tables_in_force import with_tables_in_force  # noqa: PLC0415
+    from tailrace.pipeline.tables_in_force import with_tables_if_known  # noqa: PLC0415
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    pipelines = [with_tables_in_force(pipeline) for pipeline in load_pipelines(pipeline_file)]
+    pipelines = [with_tables_if_known(pipeline) for pipeline in load_pipelines(pipeline_file)]
     shared = None
     failed = False
     for pipeline in pipelines:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
+
 from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
+from tailrace.errors import StateError
 from tailrace.model.table_setting import in_force
 from tailrace.spark.checkpoint import Checkpoint, absolute
 
@@ -22,3 +25,11 @@ def with_tables_in_force(pipeline: Pipeline) -> Pipeline:
     setting = StreamOffset.from_json(last.end).setting
     source = pipeline.source
     return replace(pipeline, source=source.capturing(in_force(setting, source.tables)))
+
+
+def with_tables_if_known(pipeline: Pipeline) -> Pipeline:
+    """`with_tables_in_force`, for a check: `pipeline` itself while its checkpoint cannot be read."""
+    try:
+        return with_tables_in_force(pipeline)
+    except (OSError, ValueError, NotImplementedError, pa.ArrowException, StateError):
+        return pipeline  # the checkpoint has a check of its own
