@@ -97,6 +97,9 @@ def tables_by_target(
             skipped.append((name, f"the stream started at `{end.mode}`, without earlier rows"))
         elif routing.transforms_rows(found[name].schema.id):
             skipped.append((name, "the pipeline transforms its rows"))
+        elif name in alone and routing.router.source:
+            # commits of a shared Delta table do not tell whose batch they are
+            skipped.append((name, "other sources may write its target, whose batches have other numbers"))
         elif not found[name].schema.key:
             skipped.append((name, "it has no key"))
         else:
