@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -598,6 +599,8 @@ def set_offset(
     if last is not None:
         former = StreamOffset.from_json(last.end)
         _require_no_repetition(pipeline, former, end)
+        if end.log != former.log:
+            end = replace(end, shapes={})  # those at another position; the stream finds out anew
         for name in end.read_before(former):
             end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))
             click.echo(f"{printable(name)} will be read again: its target has rows of it")
