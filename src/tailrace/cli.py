@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -617,6 +618,8 @@ def set_offset(
     kept_fields = {}
     if last is not None:
         former = StreamOffset.from_json(last.end)
+        if end.log != former.log:
+            end = replace(end, shapes={})  # those at another position; the stream finds out anew
         end, again = continued(
             former,
             end,

@@ -87,6 +87,48 @@ def test_replica_is_compared_while_it_rests(postgres, postgres_database, spark, 
     postgres.execute(f"DROP DATABASE {replica} WITH (FORCE)")
 
 
+def test_replica_renames_and_drops_columns_and_no_row_is_read_again(
+    postgres, postgres_database, spark, tmp_path
+):
+    replica = f"{postgres_database}_replica"
+    postgres.execute(f"CREATE DATABASE {replica}")
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, b text)",
+        "INSERT INTO t SELECT n, n, 'x' FROM generate_series(1, 30) n",
+        database=postgres_database,
+    )
+    pipeline = parse_pipeline(
+        f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.t',"
+        f" password: {postgres.password}, slot-name: slot_{postgres_database}}}\n"
+        f"sink: {{type: postgresql, url: '{postgres.url}/{replica}', user: postgres,"
+        f" password: {postgres.password}}}\n"
+        f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+    )
+    update = "UPDATE t SET id = id WHERE id < 4"
+    for statements in (
+        [],
+        [update],
+        ["UPDATE t SET a = 7 WHERE id = 2", "ALTER TABLE t RENAME a TO z", "UPDATE t SET z = 8 WHERE id = 3"],
+        [update, "ALTER TABLE t DROP b", "ALTER TABLE t ALTER z SET NOT NULL"],
+    ):
+        postgres.execute(*statements, database=postgres_database)
+        sink = make_sinks(pipeline)
+        try:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        finally:
+            sink.close()
+    rows = postgres.execute("SELECT * FROM t ORDER BY id", database=postgres_database)
+    assert postgres.execute("SELECT * FROM t ORDER BY id", database=replica) == rows
+    columns = (
+        "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    )
+    assert [tuple(row) for row in postgres.execute(columns, database=replica)] == [("id",), ("z",)]
+    offsets = [path.read_text() for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*")]
+    assert any("rename.column" in text for text in offsets)
+    assert not any('"again"' in text for text in offsets)
+    postgres.execute(f"DROP DATABASE {replica} WITH (FORCE)")
+
+
 def test_stream_of_typed_rows(postgres, postgres_database, spark, tmp_path):
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY, amount numeric(10, 2), at timestamptz, tags text[], doc jsonb)",

@@ -89,6 +89,16 @@ def test_log_may_be_set_back_for_a_sink_that_holds_rows(pipeline: Any, tmp_path:
     assert end_of(file)["log"]["pos"] == 400
 
 
+def test_columns_are_found_out_anew_at_another_position(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    given = offset(shapes={"shop.t": {"is": [1, 7, 1, [1], [[1, "id", 23, -1, 0]]]}})
+    run("offsets", "set", "--unchecked", file, json.dumps(given))
+    assert end_of(file)["shapes"] == given["shapes"]
+    given["log"] = offset(pos=400)["log"]
+    run("offsets", "set", "--unchecked", file, json.dumps(given))
+    assert "shapes" not in end_of(file)
+
+
 def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
     file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
     run("resync", file, "shop.t", "shop.u")
