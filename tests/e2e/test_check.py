@@ -56,7 +56,10 @@ def test_what_would_fail_later_is_named_at_once(mysql, shop, tmp_path):
                 "mask-salt": "${env:TEST_PASSWORD}",
             },
         ],
-        route=[{"source-table": r"other\..*", "sink-table": "x.y"}],
+        route=[
+            {"source-table": r"other\..*", "sink-table": "x.y"},
+            {"source-table": r".*\.(.*)", "sink-table": "copy.$1"},
+        ],
         sink=[
             {"type": "delta", "path": str(tmp_path / "file" / "lake")},
             {

@@ -121,7 +121,7 @@ class Stream:
         self.engine.plan.commit(end)
         return True
 
-    def until(self, is_so: Callable[[], Any], what: str) -> None:
+    def until(self, is_so: Callable[[], Any], what: str | Callable[[], str]) -> None:
         wait_until(lambda: self.step() is None or is_so(), 60, what)
 
     def snapshot(self) -> None:
@@ -137,7 +137,7 @@ class Stream:
         self.place.execute(f"UPDATE {self.place.table} SET v = v + 1 WHERE id = {ROWS - 1}")
 
         def is_equal() -> bool:
-            if self.offset.again or self.offset.signals:
+            if self.offset.signals or not all(reread.done for reread in self.offset.again.values()):
                 return False
             try:
                 self.target.equals(self.place.server, **self.place.of)
@@ -145,7 +145,7 @@ class Stream:
                 return False
             return True
 
-        self.until(is_equal, "the target to equal the table")
+        self.until(is_equal, lambda: f"the target to equal the table: {self.offset}, {self.target.rows}")
 
 
 @pytest.fixture(params=["mysql", "mariadb", "postgres"])

@@ -333,7 +333,7 @@ class ModelSink:
         assert end.log is not None
         # the first transaction of the batch may be what is read after: no change before it counts as seen
         has_no_log = start.is_new or end.gaps > start.gaps
-        begin = end.log["pos"] if has_no_log else at_of(start, end) + 1
+        begin = end.log["pos"] if has_no_log else min(at_of(start, end) + 1, end.log["pos"])
         self._began.setdefault(reread.id, begin)
         if reread.done:
             self._rows[name] = {key: row for key, row in rows.items() if key in seen}
