@@ -59,18 +59,13 @@ class Place:
         self.server: Any = request.getfixturevalue(product)
         self.database = request.getfixturevalue(names[product])
         self.of = {"database": self.database} if product == "postgres" else {}
+        given = {"snapshotChunkRows": 7, "formerColumns": ("reread", "follow")[seed % 2]}
         if product == "postgres":
             self.schema = "public"
-            self.options = postgres_support.options_for(
-                self.server,
-                self.database,
-                r"public\.(t|u)",
-                snapshotChunkRows=7,
-                formerColumns=("reread", "follow")[seed % 2],
-            )
+            self.options = postgres_support.options_for(self.server, self.database, r"public\.(t|u)", **given)
         else:
             self.schema = self.database
-            self.options = options_for(self.server, rf"{self.database}\.(t|u)", snapshotChunkRows=7)
+            self.options = options_for(self.server, rf"{self.database}\.(t|u)", **given)
         self.table: RandomTable = (PostgresTable if self.of else MySqlTable)(self.execute, seed)
 
     def execute(self, *statements: str) -> Any:

@@ -52,8 +52,8 @@ PRODUCTS = ("mysql", "mariadb", "postgres")
 SLOW = ("delta", "mariadb")
 #: The target's name: not the source's, which may be on the same server.
 TARGET = "shop.t"
-#: Sinks whose targets have no column that the table no longer has; others keep history.
-FOLLOWING = ("delta", "delta, changes that wait", "iceberg")
+#: Lakes whose targets have no column that the table no longer has; others keep history.
+WITHOUT_FORMER = ("delta", "delta, changes that wait", "iceberg")
 #: Steps of a sink at which its first attempt fails; some are of other sinks.
 FAILPOINTS = ("sink.altered", "sink.table", "sink.merged", "sink.seen", "sink.reread", "none")
 
@@ -193,7 +193,7 @@ SINKS = {
 
 
 #: Those that rename and drop columns with their source, whatever types these have.
-FOLLOWING = ("mysql", "mariadb", "postgresql")
+FOLLOWING = ("mysql", "mariadb", "postgresql", "delta", "delta, changes that wait")
 
 
 def cases() -> list[Any]:
@@ -221,22 +221,17 @@ def test_target_equals_its_table(  # noqa: PLR0917
 ) -> None:
     server = request.getfixturevalue(product)
     open_sink, rows = SINKS[sink](request)
+    follows = sink in FOLLOWING and seed % 2 == 0
+    given = {"snapshotChunkRows": 7, "formerColumns": "follow" if follows else "reread"}
     if product == "postgres":
         database = request.getfixturevalue("postgres_database")
         of = {"database": database}
-        follows = sink in FOLLOWING and seed % 2 == 0
-        options = postgres_support.options_for(
-            server,
-            database,
-            r"public\.t",
-            snapshotChunkRows=7,
-            formerColumns="follow" if follows else "reread",
-        )
+        options = postgres_support.options_for(server, database, r"public\.t", **given)
         name = "public.t"
     else:
         database = request.getfixturevalue("database" if product == "mysql" else "mariadb_database")
         of = {}
-        options = options_for(server, rf"{database}\.t", snapshotChunkRows=7)
+        options = options_for(server, rf"{database}\.t", **given)
         name = f"{database}.t"
 
     def execute(*statements: str) -> Any:
@@ -258,7 +253,7 @@ def test_target_equals_its_table(  # noqa: PLR0917
             captured = engine.plan._captured.tables[name]
             columns = [c.name for c in captured.schema.columns]
             held = rows(captured.schema.key)
-            if sink in FOLLOWING:
+            if sink in WITHOUT_FORMER:
                 assert {name.partition("__")[0] for row in held for name in row} <= {*columns}
             is_log = sink == "delta, changelog"
             found = [without_types(row, columns, is_log=is_log) for row in held]

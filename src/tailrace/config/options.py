@@ -372,10 +372,9 @@ class SourceOptions:
         metadata=option(
             one_of(*FORMER_COLUMNS),
             " | ".join(FORMER_COLUMNS),
-            "When columns are renamed or dropped (PostgreSQL): read the table again; or do not, as whoever "
-            "receives the rows does the same with its columns. `tailrace run` sets it to follow if all sinks "
-            "do: replicas, and Iceberg with `mode: upsert`.",
-            only_for=_POSTGRES,
+            "When columns are renamed or dropped: read the table again; or do not, as whoever receives the "
+            "rows does the same with its columns. `tailrace run` sets it to follow if all sinks do: "
+            "replicas, Delta and Iceberg with `mode: upsert`.",
         ),
     )
     schema_change_behavior: str = field(

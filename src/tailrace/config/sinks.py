@@ -97,6 +97,11 @@ class CommonSettings:
         return False
 
 
+def _follows(mode: WriteMode, on_incompatible_type: OnIncompatibleType) -> bool:
+    """Whether lake tables rename and drop all columns that their source renames and drops."""
+    return mode is WriteMode.UPSERT and on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
+
+
 @dataclass(frozen=True)
 class DeltaSettings(CommonSettings):
     """One Delta table per target below `path`.
@@ -154,6 +159,11 @@ class DeltaSettings(CommonSettings):
                 code="TR-1010",
             )
 
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return _follows(self.mode, self.on_incompatible_type)
+
 
 @dataclass(frozen=True)
 class IcebergSettings(CommonSettings):
@@ -210,9 +220,7 @@ class IcebergSettings(CommonSettings):
     @property
     def follows_former_columns(self) -> bool:
         """Whether targets rename and drop columns with their source."""
-        return (
-            self.mode is WriteMode.UPSERT and self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
-        )
+        return _follows(self.mode, self.on_incompatible_type)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
+from tailrace.enumerator.followed_columns import ReadTables, followed
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.gaps import Gaps
 from tailrace.enumerator.heartbeat import Heartbeat
@@ -124,6 +125,7 @@ class Enumerator:
         self._horizon = Horizon()
         self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect, compares=compares)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
+        self._read_tables = ReadTables(self._log_end)
         self._set_up(options, source)
         self._freshness = Freshness(self._log_clock, clock)
         is_limit = options.snapshot_max_held_log_bytes is not None
@@ -227,6 +229,8 @@ class Enumerator:
             if self._log is None and self._rejoins(start) and not self._source.has_log(position):
                 return self._rejoin(start)  # before rows are read as of it
             self._source.confirm(position)
+            if self._follows_columns:
+                self._read_tables.look(start)
             offset = queue.resumed(with_parked(start, waiting))
             offset, log_range = self._advance_log(offset, limits)
         captured.require_read(start)
@@ -241,7 +245,7 @@ class Enumerator:
         offset, told, again = self._shapes.advance(start, offset, log_range)
         events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys(), told=told)
         offset = self._without_refused(start, replace(offset, schema=events))
-        offset = self._gaps.identified(self._with_rereads(offset, log_range, again))
+        offset = self._gaps.identified(self._with_rereads(start, offset, log_range, again))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
@@ -404,6 +408,7 @@ class Enumerator:
             self.close()
             self._source.server_changed()
             self._freshness.forget()
+            self._read_tables.forget()
             self._horizon.relocate(self._source)
             return plan()
 
@@ -543,11 +548,17 @@ class Enumerator:
         return offset
 
     def _with_rereads(
-        self, offset: StreamOffset, log_range: LogRange | None, again: set[str]
+        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None, again: set[str]
     ) -> StreamOffset:
         """`offset` with the tables read again whose rows have changed without entries in the log."""
         tables, events = self._captured.tables, self._schema_events
-        found = rereading.rewritten(offset, log_range, tables, events, self._options) | again
+        as_told: set[str] = set()
+        if self._follows_columns and start.log is not None:
+            read = self._read_tables.before(self._source.position(start.log))
+            as_told = followed(offset.schema, events.before, read)
+        found = (
+            rereading.rewritten(offset, log_range, tables, events, self._options, followed=as_told) | again
+        )
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         offset = rereading.parked_rewritten(offset, log_range, self._options)
@@ -712,6 +723,15 @@ class Enumerator:
 
     def _rows_held(self) -> str:
         return self._source.rows_held()
+
+    def _log_end(self) -> Position:
+        end: Position = self._source.log_end()
+        return end
+
+    @property
+    def _follows_columns(self) -> bool:
+        """Whether targets rename and drop columns by statements in the log."""
+        return self._source.logs_statements and self._options.former_columns == "follow"
 
     def _log_clock(self, position: Position) -> LogClock | None:
         return self._source.log_clock(position)

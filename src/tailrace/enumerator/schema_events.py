@@ -29,6 +29,8 @@ class SchemaEvents:
         self._source = source
         self._policy = policy
         self._known: dict[str, TableSchema] = {}
+        #: The schemas before the changes of the batch that was planned last.
+        self.before: Mapping[str, TableSchema] = {}
 
     def of(
         self,
@@ -52,6 +54,7 @@ class SchemaEvents:
         found = () if log_range is None else self._source.schema_events(log_range, self._known, catalog)
         events = tuple(event for event in (*told, *found) if event.table not in left_out)
         self._require_allowed(events)
+        self.before = dict(self._known)
         if log_range is None:
             self._known = self._known or dict(catalog)
             return events

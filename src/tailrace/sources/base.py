@@ -276,9 +276,11 @@ class Source(ABC):
     Attributes:
         holds_snapshots: whether rows without a stream can be read as of a position only while this object is
             open: it holds a snapshot, and no log is kept to rewind by.
+        logs_statements: whether the log has the statements of schema changes.
     """
 
     holds_snapshots: ClassVar[bool] = False
+    logs_statements: ClassVar[bool] = False
 
     @abstractmethod
     def require(self) -> Mapping[str, TailraceError]:

@@ -261,24 +261,30 @@ def test_soft_delete_needs_a_transform_that_marks_rows(name: str) -> None:
 
 REPLICA = "{type: postgresql, url: 'postgresql://h/db', user: u}"
 ICEBERG = "{type: iceberg, path: /lake}"
+DELTA = "{type: delta, path: /lake/d}"
 
 
 @pytest.mark.parametrize(
     ("sink", "more", "follows"),
     [
         (REPLICA, "", True),
-        (f"[{REPLICA}, {ICEBERG}]", "", True),
+        (f"[{REPLICA}, {ICEBERG}, {DELTA}]", "", True),
         (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all}]", True),
         (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all, shard-column: s}]", False),
         (REPLICA, "transform: [{source-table: 'shop.t', projection: id}]", False),
         ("{type: iceberg, path: /lake, mode: changelog}", "", False),
         ("{type: iceberg, path: /lake, on-incompatible-type: new-column}", "", False),
+        ("{type: delta, path: /lake, mode: scd2}", "", False),
+        ("{type: delta, path: /lake, on-incompatible-type: new-column}", "", False),
         (f"[{REPLICA}, {{type: parquet, path: /log}}]", "", False),
     ],
 )
-def test_renamed_columns_are_followed_only_if_all_targets_do(sink: str, more: str, follows: bool) -> None:
+@pytest.mark.parametrize("product", ["mysql", "postgresql"])
+def test_renamed_columns_are_followed_only_if_all_targets_do(
+    product: str, sink: str, more: str, follows: bool
+) -> None:
     def pipeline(options: str) -> Pipeline:
-        source = f"{{type: postgresql, hostname: h, database: d, username: u, tables: shop.t{options}}}"
+        source = f"{{type: {product}, hostname: h, database: d, username: u, tables: shop.t{options}}}"
         return parse_pipeline(f"source: {source}\nsink: {sink}\n{more}\npipeline: {{checkpoint: /c}}")
 
     assert pipeline("").follows_former_columns is follows

@@ -47,6 +47,7 @@ from tailrace.sinks.tables.columns import (
     stored_schema,
     stored_type,
 )
+from tailrace.sinks.tables.former_columns import kept_columns
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.tables.retyped import retyping
@@ -534,10 +535,19 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
-        if any(event.table in map(str, tables) for event in batch.column_events) and self._is_alone(tables):
+        changed = {event.table for event in batch.column_events if event.changes}
+        keeps = self.layout.keeps_history
+        if not self._is_alone(tables):
+            if not keeps:
+                batch.lacks_columns(self.name, [table for table in tables if str(table) in changed])
+        elif str(tables[0]) in changed:
             for schema in (schema for part in parts for schema in part.schemas):
                 require_free(schema, self._own, f"mode {self.layout.mode}")
             changes = self._columns.former(batch, tables[0], self._key)
+            if not keeps and kept_columns(
+                batch.column_events, str(tables[0]), self._columns.held().names, changes
+            ):
+                batch.lacks_columns(self.name, tables)
             self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
 
     def _drop_missed(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:

@@ -56,6 +56,8 @@ PLANNING_WAIT_S = 1.0
 class MySqlSource(Source):
     """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
 
+    logs_statements = True
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planning = ReconnectingConnection(options, "planning")
