@@ -1,6 +1,7 @@
 """What a snapshot costs the other users of a server: `python -m bench.protection`.
 
-Some connections update rows of one table by their key, at a steady rate. Their latency is measured alone,
+Some connections update rows of one table by their key, at a steady rate, or without pauses (`--rate 0`: the
+server is busy all the time, as with sysbench's OLTP load). Their latency is measured alone,
 beside a snapshot of another table without limits, beside one with a single reader (`snapshotParallelism`),
 and beside one with `snapshotMaxRowsPerSecond`; in turns, since other work on the machine changes it. Spark,
 the readers and MySQL share the machine: what is measured is the loss of CPU, too, which a server of its own
@@ -49,18 +50,18 @@ class Figure:
 
 
 class Users:
-    """Connections that update rows at a steady rate together.
+    """Connections that update rows together.
 
     Args:
         server: the server.
-        rate: updates per second.
+        rate: updates per second; 0: each connection goes on at once.
         count: connections.
         core: the core that they run on; None: any.
     """
 
     def __init__(self, server: Server, rate: int, count: int, core: int | None) -> None:
         self._server = server
-        self._pause_s = count / rate
+        self._pause_s = count / rate if rate else 0.0
         self._count = count
         self._core = core
         self._stop = threading.Event()
@@ -138,12 +139,12 @@ def _rows(query: StreamingQuery | None) -> int:
 
 
 def main() -> None:
-    """Make the data, run the rounds, print the medians."""
+    """Make the data, run the rounds, print the medians: of the ratios, too, each to its own round."""
     parser = argparse.ArgumentParser(prog="python -m bench.protection", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     sizes = (
         ("rows", 5_000_000, "of the table that is read"),
-        ("rate", 500, "updates per second"),
+        ("rate", 500, "updates per second; 0: without pauses"),
         ("connections", 4, "that update rows"),
         ("limit", 50_000, "rows per second of the snapshot with a limit"),
         ("seconds", 15, "of each measurement, at most"),
@@ -178,13 +179,14 @@ def main() -> None:
             for name, options in turns.items():
                 found[name].append(measure(spark, server, given, options))
         spark.stop()
-    alone = statistics.median(figure.p99_ms for figure in found["alone"])
+    alone = [figure.p99_ms for figure in found["alone"]]
     for name, figures in found.items():
         p50, p99, rows = (
             statistics.median(getattr(figure, field.name) for figure in figures) for field in fields(Figure)
         )
+        ratio = statistics.median(figure.p99_ms / a for figure, a in zip(figures, alone, strict=True))
         sys.stdout.write(
-            f"{name:24} p50 {p50:7.2f} ms  p99 {p99:7.2f} ms ({p99 / alone:4.2f})  {rows:12,.0f} rows/s\n"
+            f"{name:24} p50 {p50:7.2f} ms  p99 {p99:7.2f} ms ({ratio:4.2f})  {rows:12,.0f} rows/s\n"
         )
 
 
