@@ -11,6 +11,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.flattened import FlatEncoding
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.change import OP_DELETE
+from tailrace.model.messages import MESSAGES
 from tests.unit.formats.changes import ORDERS, batch, change, placed
 from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
@@ -125,6 +126,18 @@ def test_key_update_keeps_its_headers():
         "__debezium.oldkey",
     ]
     assert [m["value"] for m in made.to_pylist()] == [None, b'{"id":2,"name":null}']
+
+
+def test_logical_messages_keep_their_envelope():
+    sent = {"lsn": 5, "transactional": True, "prefix": "a", "content": b"x"}
+    changes = batch(MESSAGES, [change("c", None, sent, txn="7", file="")])
+    envelopes = Envelopes(Topics("app"), "postgresql")
+    flat = key_value_format(envelopes, "json", "flat-json", flat=Flat(added_fields(["op"], "__")))
+    assert flat.schemas(MESSAGES) == ()
+    assert flat.messages(changes, NOW).equals(DebeziumFormat(envelopes).to_messages(changes, NOW))
+    avro_keys = key_value_format(envelopes, "avro", "flat-json")
+    with pytest.raises(SinkError, match="logical messages can only be written in JSON"):
+        avro_keys.schemas(MESSAGES)
 
 
 def test_slices_are_written_as_the_whole():
