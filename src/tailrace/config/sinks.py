@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
+from tailrace.config.flat_fields import AddedField, added_fields
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
@@ -424,6 +425,15 @@ class ValueEncoding(StrEnum):
     CANAL_JSON = "canal-json"
     AVRO = "avro"
     PROTOBUF = "protobuf"
+    FLAT_JSON = "flat-json"
+
+
+class DeleteHandling(StrEnum):
+    """What `flat-json` writes for a delete: Debezium's `delete.tombstone.handling.mode`."""
+
+    TOMBSTONE = "tombstone"
+    REWRITE = "rewrite"
+    REWRITE_WITH_TOMBSTONE = "rewrite-with-tombstone"
 
 
 class SubjectNames(StrEnum):
@@ -450,6 +460,9 @@ class KafkaSettings(CommonSettings):
         schema_registry_ca: certificates to trust instead of the system's, a PEM file.
         schema_registry_register: whether schemas that the registry does not know are registered.
         subject_names: how subjects are named.
+        delete_tombstone_handling_mode: what `flat-json` writes for a delete.
+        add_fields: fields of the envelope that `flat-json` adds to a row, each `[STRUCT.]FIELD[:NAME]`.
+        add_fields_prefix: begins the names of these fields.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
         extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
@@ -492,6 +505,9 @@ class KafkaSettings(CommonSettings):
     schema_registry_ca: str | None = None
     schema_registry_register: bool = True
     subject_names: SubjectNames = SubjectNames.TOPIC
+    delete_tombstone_handling_mode: DeleteHandling = DeleteHandling.TOMBSTONE
+    add_fields: tuple[str, ...] = ()
+    add_fields_prefix: str = "__"
     schemas_enable: bool = False
     tombstones: bool = True
     extended_headers_enabled: bool = False
@@ -541,6 +557,7 @@ class KafkaSettings(CommonSettings):
                 )
         _check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
+        self._check_flat()
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -552,13 +569,65 @@ class KafkaSettings(CommonSettings):
                     "skipped-operations: t leaves out TRUNCATE; none: nothing",
                     code="TR-1008",
                 )
-        if "t" not in given and self.value_format is ValueEncoding.CANAL_JSON:
+        if "t" not in given and self.value_format in (ValueEncoding.CANAL_JSON, ValueEncoding.FLAT_JSON):
             raise ConfigError(
-                "`sink.skipped-operations` must have `t` with `value-format: canal-json`",
+                f"`sink.skipped-operations` must have `t` with `value-format: {self.value_format.value}`",
                 "messages of TRUNCATE are Debezium's",
                 "add `t`, or set value-format: debezium-json",
                 code="TR-1010",
             )
+
+    def _check_flat(self) -> None:
+        if self.value_format is not ValueEncoding.FLAT_JSON:
+            flat = {
+                "add-fields": self.add_fields != (),
+                "add-fields-prefix": self.add_fields_prefix != "__",
+                "delete-tombstone-handling-mode": self.delete_tombstone_handling_mode
+                is not DeleteHandling.TOMBSTONE,
+            }
+            for name in (name for name, is_set in flat.items() if is_set):
+                raise ConfigError(
+                    f"`sink.{name}` has no meaning here",
+                    f"found `value-format: {self.value_format.value}`, needed flat-json",
+                    f"set value-format: flat-json, or remove `{name}`",
+                    code="TR-1011",
+                )
+            return
+        if not self.tombstones:
+            raise ConfigError(
+                "`sink.tombstones` must be true with `value-format: flat-json`",
+                "`delete-tombstone-handling-mode` says what a delete becomes",
+                "delete-tombstone-handling-mode: rewrite; or skipped-operations: d,t to leave deletes out",
+                code="TR-1010",
+            )
+        if self.schemas_enable:
+            raise ConfigError(
+                "`sink.schemas-enable` must be false with `value-format: flat-json`",
+                "flat rows are written without a schema",
+                "remove the setting, or set value-format: debezium-json",
+                code="TR-1010",
+            )
+        names = [field.name for field in self.fields_to_add]
+        if "__deleted" in names and self.delete_tombstone_handling_mode is not DeleteHandling.TOMBSTONE:
+            raise ConfigError(
+                "an item of `sink.add-fields` gets the name `__deleted`",
+                "`delete-tombstone-handling-mode` adds a field of this name",
+                "name the item differently: FIELD:NAME",
+                code="TR-1010",
+            )
+        needs_order = any(field.struct == "transaction" for field in self.fields_to_add)
+        if needs_order and not self.provide_transaction_metadata:
+            raise ConfigError(
+                "`sink.provide-transaction-metadata` must be true here",
+                "`add-fields` names fields of `transaction`, which are null without it",
+                "provide-transaction-metadata: true",
+                code="TR-1010",
+            )
+
+    @property
+    def fields_to_add(self) -> tuple[AddedField, ...]:
+        """The fields of `add_fields`."""
+        return added_fields(self.add_fields, self.add_fields_prefix)
 
     @property
     def skipped_letters(self) -> tuple[str, ...]:
@@ -575,7 +644,7 @@ class KafkaSettings(CommonSettings):
         """How keys are encoded."""
         if self.key_format is not None:
             return self.key_format
-        is_json = self.value_format in (ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON)
+        is_json = self.value_format.value.endswith("-json")
         return KeyEncoding.JSON if is_json else KeyEncoding(self.value_format.value)
 
 

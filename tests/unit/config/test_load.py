@@ -230,6 +230,42 @@ def test_skipped_operations_are_debeziums(given: str, message: str) -> None:
         parse_pipeline(_with_kafka(given))
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("add-fields: op", "`sink.add-fields` has no meaning here"),
+        ("add-fields-prefix: x", "`sink.add-fields-prefix` has no meaning here"),
+        ("delete-tombstone-handling-mode: rewrite", "`sink.delete-tombstone-handling-mode` has no meaning"),
+        ("value-format: flat-json, tombstones: false", "`sink.tombstones` must be true"),
+        ("value-format: flat-json, schemas-enable: true", "`sink.schemas-enable` must be false"),
+        ("value-format: flat-json, skipped-operations: none", "must have `t` with `value-format: flat-json`"),
+        ("value-format: flat-json, delete-tombstone-handling-mode: drop", "unknown value `drop`"),
+        ("value-format: flat-json, add-fields: before.x", "`sink.add-fields` is wrong"),
+        ("value-format: flat-json, add-fields: transaction.gtid", "names a field that no message has"),
+        ("value-format: flat-json, add-fields: 'table,source.ts_ms:table'", "give the same name"),
+        ("value-format: flat-json, add-fields: total_order", "provide-transaction-metadata` must be true"),
+        (
+            "value-format: flat-json, delete-tombstone-handling-mode: rewrite, add-fields: 'op:deleted'",
+            "gets the name `__deleted`",
+        ),
+    ],
+)
+def test_settings_of_flat_rows_that_do_not_fit_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_pipeline(_with_kafka(given))
+
+
+def test_settings_of_flat_rows_are_read() -> None:
+    given = "value-format: flat-json, delete-tombstone-handling-mode: rewrite"
+    given += ", add-fields: 'op, source.ts_ms:at'"
+    (sink,) = parse_pipeline(_with_kafka(given)).sinks
+    assert [(f.struct, f.field, f.name) for f in sink.fields_to_add] == [
+        ("", "op", "__op"),
+        ("source", "ts_ms", "__at"),
+    ]
+    assert sink.key_encoding.value == "json"
+
+
 def test_truncate_with_a_schema_is_refused_beside_a_transform() -> None:
     rule = "\ntransform: [{source-table: x, projection: id}]\nroute:"
     given = _with_kafka("skipped-operations: none, schemas-enable: true")
