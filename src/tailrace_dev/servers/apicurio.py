@@ -23,7 +23,7 @@ from tailrace_dev.servers import account
 from tailrace_dev.servers.jars import spark_jar
 from tailrace_dev.servers.java21 import java_21
 from tailrace_dev.servers.launch import Starter
-from tailrace_dev.servers.program import Program, matches, run
+from tailrace_dev.servers.program import Program, require_only, run
 from tailrace_dev.servers.server import DevServer
 
 _VERSION = "3.3.3"
@@ -71,13 +71,7 @@ class RegistryServer(DevServer):
 
 
 def _program(version: str | None) -> Program:
-    if not matches(_VERSION, version):
-        raise TailraceError(
-            f"Apicurio Registry {version} is not available",
-            f"the only version is {_VERSION}",
-            "omit --version",
-            code="TR-9004",
-        )
+    require_only("Apicurio Registry", _VERSION, version)
     home = _home()
     command, name = java_21(f"Apicurio Registry {_VERSION}", "a registry")
     # An archive of parsed classes: without it a start takes three times as long.

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from tailrace.errors import TailraceError
 from tailrace_dev.servers.jars import jars
 from tailrace_dev.servers.java21 import java_21
 from tailrace_dev.servers.launch import Starter
-from tailrace_dev.servers.program import Program, matches
+from tailrace_dev.servers.program import Program, require_only
 from tailrace_dev.servers.server import DevServer
 
 _VERSION = "3.8.0"
@@ -32,8 +29,6 @@ DEFAULTS = {
     "cluster.routing.allocation.disk.threshold_enabled": "false",
 }
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: The ports that the runner takes: it knows no others.
-_PORTS = range(1025, 9299)
 
 
 class OpenSearchServer(DevServer):
@@ -42,6 +37,8 @@ class OpenSearchServer(DevServer):
     product = "opensearch"
     scheme = "http"
     user = ""
+    #: Those that the runner takes.
+    ports = range(1025, 9299)
 
     def _probe(self) -> str | None:
         # The runner takes the next port if another program has its own.
@@ -54,13 +51,7 @@ class OpenSearchServer(DevServer):
 
 
 def _program(version: str | None) -> Program:
-    if not matches(_VERSION, version):
-        raise TailraceError(
-            f"OpenSearch {version} is not available",
-            f"the only version is {_VERSION}",
-            "omit --version",
-            code="TR-9004",
-        )
+    require_only("OpenSearch", _VERSION, version)
     command, _ = java_21(f"OpenSearch {_VERSION}", "a server")
     class_path = os.pathsep.join(str(jar) for jar in jars(*JARS))
     return Program([*command, *_JVM, "-cp", class_path], _VERSION)
@@ -90,43 +81,4 @@ def _prepare(server: OpenSearchServer, program: Program, options: Mapping[str, s
     ]
 
 
-_start = Starter(OpenSearchServer, _program, _prepare)
-
-
-def start_opensearch(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> OpenSearchServer:
-    """Start a new, empty node; arguments as those of every `Starter`.
-
-    Raises:
-        TailraceError: it is not available here, does not start, or cannot listen on `port`.
-    """
-    if port is not None and port not in _PORTS:
-        raise TailraceError(
-            f"OpenSearch cannot listen on port {port}",
-            f"its runner takes ports from {_PORTS[0]} to {_PORTS[-1]}",
-            "give one of these with --port, or omit --port",
-            code="TR-9004",
-        )
-    return _start(version, port or _free_port(), options, detached=detached)
-
-
-def _free_port() -> int:
-    """A TCP port of 127.0.0.1 without a listener that the runner takes."""
-    for port in random.sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise TailraceError(
-        "OpenSearch cannot be started",
-        f"no port from {_PORTS[0]} to {_PORTS[-1]} is free",
-        "stop other servers",
-        code="TR-9004",
-    )
+start_opensearch = Starter(OpenSearchServer, _program, _prepare)
