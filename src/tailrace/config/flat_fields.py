@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tailrace.config.secret import shown
 from tailrace.errors import ConfigError
 
+#: Name of the field that marks deleted rows.
+DELETED = "__deleted"
 #: Fields of the envelope itself.
 _TOP = ("op", "ts_ms")
 #: Fields of the block `transaction`; without a struct, these names mean that block.
@@ -59,6 +61,7 @@ def added_fields(given: Sequence[str], prefix: str) -> tuple[AddedField, ...]:
             raise ConfigError(
                 "`sink.add-fields` names a field that no message has",
                 f"found {shown(item)}; `transaction` has {', '.join(TRANSACTION_FIELDS)}",
+                "name one of these, or remove the item",
                 code="TR-1010",
             )
         if any(other.name == name for other in fields):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.config.flat_fields import AddedField, added_fields
+from tailrace.config.flat_fields import DELETED, AddedField, added_fields
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
@@ -579,19 +579,15 @@ class KafkaSettings(CommonSettings):
 
     def _check_flat(self) -> None:
         if self.value_format is not ValueEncoding.FLAT_JSON:
-            flat = {
-                "add-fields": self.add_fields != (),
-                "add-fields-prefix": self.add_fields_prefix != "__",
-                "delete-tombstone-handling-mode": self.delete_tombstone_handling_mode
-                is not DeleteHandling.TOMBSTONE,
-            }
-            for name in (name for name, is_set in flat.items() if is_set):
-                raise ConfigError(
-                    f"`sink.{name}` has no meaning here",
-                    f"found `value-format: {self.value_format.value}`, needed flat-json",
-                    f"set value-format: flat-json, or remove `{name}`",
-                    code="TR-1011",
-                )
+            for field_name in ("add_fields", "add_fields_prefix", "delete_tombstone_handling_mode"):
+                if getattr(self, field_name) != getattr(KafkaSettings, field_name):
+                    name = field_name.replace("_", "-")
+                    raise ConfigError(
+                        f"`sink.{name}` has no meaning here",
+                        f"found `value-format: {self.value_format.value}`, needed flat-json",
+                        f"set value-format: flat-json, or remove `{name}`",
+                        code="TR-1011",
+                    )
             return
         if not self.tombstones:
             raise ConfigError(
@@ -608,9 +604,9 @@ class KafkaSettings(CommonSettings):
                 code="TR-1010",
             )
         names = [field.name for field in self.fields_to_add]
-        if "__deleted" in names and self.delete_tombstone_handling_mode is not DeleteHandling.TOMBSTONE:
+        if DELETED in names and self.delete_tombstone_handling_mode is not DeleteHandling.TOMBSTONE:
             raise ConfigError(
-                "an item of `sink.add-fields` gets the name `__deleted`",
+                f"an item of `sink.add-fields` gets the name `{DELETED}`",
                 "`delete-tombstone-handling-mode` adds a field of this name",
                 "name the item differently: FIELD:NAME",
                 code="TR-1010",
@@ -644,8 +640,8 @@ class KafkaSettings(CommonSettings):
         """How keys are encoded."""
         if self.key_format is not None:
             return self.key_format
-        is_json = self.value_format.value.endswith("-json")
-        return KeyEncoding.JSON if is_json else KeyEncoding(self.value_format.value)
+        has_schemas = self.value_format in (ValueEncoding.AVRO, ValueEncoding.PROTOBUF)
+        return KeyEncoding(self.value_format.value) if has_schemas else KeyEncoding.JSON
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator import rereading, signals
@@ -552,13 +552,11 @@ class Enumerator:
     ) -> StreamOffset:
         """`offset` with the tables read again whose rows have changed without entries in the log."""
         tables, events = self._captured.tables, self._schema_events
-        as_told: set[str] = set()
+        kept: set[str] = set()
         if self._follows_columns and start.log is not None:
             read = self._read_tables.before(self._source.position(start.log))
-            as_told = followed(offset.schema, events.before, read)
-        found = (
-            rereading.rewritten(offset, log_range, tables, events, self._options, followed=as_told) | again
-        )
+            kept = followed(offset.schema, events.before, read)
+        found = again | rereading.rewritten(offset, log_range, tables, events, self._options, followed=kept)
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         offset = rereading.parked_rewritten(offset, log_range, self._options)
@@ -724,9 +722,8 @@ class Enumerator:
     def _rows_held(self) -> str:
         return self._source.rows_held()
 
-    def _log_end(self) -> Position:
-        end: Position = self._source.log_end()
-        return end
+    def _log_end(self) -> Any:
+        return self._source.log_end()
 
     @property
     def _follows_columns(self) -> bool:

@@ -54,12 +54,11 @@ class SchemaEvents:
         found = () if log_range is None else self._source.schema_events(log_range, self._known, catalog)
         events = tuple(event for event in (*told, *found) if event.table not in left_out)
         self._require_allowed(events)
-        self.before = dict(self._known)
+        self.before = self._known
         if log_range is None:
             self._known = self._known or dict(catalog)
             return events
-        if not log_range.ddl_ahead:
-            self._known = dict(catalog)
+        self._known = dict(self._known if log_range.ddl_ahead else catalog)
         for event in found if log_range.ddl_ahead else ():
             self._known.pop(event.table, None)
             if event.after is not None:

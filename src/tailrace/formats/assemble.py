@@ -12,13 +12,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from tailrace.config.flat_fields import AddedField
 from tailrace.errors import SinkError
 from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.debezium.flattened import FlatEncoding
+from tailrace.formats.debezium.flattened import Flat, FlatEncoding
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.formats.encodings.avro import AvroEncoding
@@ -56,15 +55,6 @@ class JsonEncoding:
     def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:  # noqa: ARG002
         """See Encoding."""
         return self.format.values(batch, now_ms)
-
-
-@dataclass(frozen=True)
-class Flat:
-    """What `flat-json` writes: see `FlatEncoding`."""
-
-    added: tuple[AddedField, ...] = ()
-    has_rows_of_deletes: bool = False
-    has_tombstones: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,8 +145,7 @@ def key_value_format(
             case "protobuf":
                 return ProtobufEncoding(envelopes)
             case "flat-json":
-                chosen = flat or Flat()
-                return FlatEncoding(format_, chosen.added, chosen.has_rows_of_deletes, chosen.has_tombstones)
+                return FlatEncoding(format_, flat or Flat())
             case "canal-json":
                 return CanalEncoding(format_)
             case "json" | "debezium-json":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.config.flat_fields import AddedField
+from tailrace.config.flat_fields import DELETED, AddedField
 from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.base import SchemaIds
 from tailrace.formats.connect.source_block import origin_values, source_fields
@@ -33,8 +33,20 @@ from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableSchema
 
-#: Name of the field that marks deleted rows.
-DELETED = "__deleted"
+
+@dataclass(frozen=True)
+class Flat:
+    """What `flat-json` writes.
+
+    Args:
+        added: the fields after the columns.
+        has_rows_of_deletes: whether a delete has its row, with DELETED, rather than no value.
+        has_tombstones: whether a message without a value follows a delete.
+    """
+
+    added: Sequence[AddedField] = ()
+    has_rows_of_deletes: bool = False
+    has_tombstones: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,29 +55,31 @@ class FlatEncoding:
 
     Args:
         format: writes keys, and rows as objects.
-        added: the fields after the columns.
-        has_rows_of_deletes: whether a delete has its row, with DELETED, rather than no value.
-        has_tombstones: whether a message without a value follows a delete.
+        flat: what is written.
 
     Raises:
         ConfigError: the source's kind has no such field.
     """
 
     format: DebeziumFormat
-    added: Sequence[AddedField] = ()
-    has_rows_of_deletes: bool = False
-    has_tombstones: bool = False
+    flat: Flat
 
     def __post_init__(self) -> None:
         connector = self.format.envelopes.connector
         names = [field.name for field in source_fields(connector)]
-        for added in self.added:
+        for added in self.flat.added:
             if added.struct == "source" and added.field not in names:
                 raise ConfigError(
                     "`sink.add-fields` names a field that no message has",
                     f"found `{added.field}`; `source` of {connector} has {', '.join(names)}",
+                    "name one of these, or remove the item",
                     code="TR-1010",
                 )
+
+    @property
+    def has_tombstones(self) -> bool:
+        """See Encoding."""
+        return self.flat.has_tombstones
 
     def key_schema(self, table: TableSchema) -> None:
         """See Encoding."""
@@ -86,18 +100,20 @@ class FlatEncoding:
         if batch.table == MESSAGES:
             return self.format.values(batch, now_ms)
         deleted = pa.array(operations(batch) == OP_DELETE)
-        cells = [self._cell(field, batch, now_ms) for field in self.added]
-        if self.has_rows_of_deletes:
+        cells = [self._cell(field, batch, now_ms) for field in self.flat.added]
+        if self.flat.has_rows_of_deletes:
             marks = pc.if_else(deleted, "true", "false")
             cells.insert(0, Cell(f',"{DELETED}":', marks, value_kinds.STRING))
         self._check_names(batch.table)
         rows = self.format.rows(batch, cells)
-        if self.has_rows_of_deletes or not pc.any(deleted).as_py():
+        if self.flat.has_rows_of_deletes or not pc.any(deleted).as_py():
             return rows
         return pc.if_else(deleted, pa.scalar(None, pa.binary()), rows)
 
     def _check_names(self, table: TableSchema) -> None:
-        names = {field.name for field in self.added} | ({DELETED} if self.has_rows_of_deletes else set())
+        names = {field.name for field in self.flat.added} | (
+            {DELETED} if self.flat.has_rows_of_deletes else set()
+        )
         for column in table.columns:
             if column.name in names:
                 raise SinkError(

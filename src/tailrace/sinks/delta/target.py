@@ -535,20 +535,20 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
-        changed = {event.table for event in batch.column_events if event.changes}
         keeps = self.layout.keeps_history
         if not self._is_alone(tables):
             if not keeps:
-                batch.lacks_columns(self.name, [table for table in tables if str(table) in changed])
-        elif str(tables[0]) in changed:
-            for schema in (schema for part in parts for schema in part.schemas):
-                require_free(schema, self._own, f"mode {self.layout.mode}")
-            changes = self._columns.former(batch, tables[0], self._key)
-            if not keeps and kept_columns(
-                batch.column_events, str(tables[0]), self._columns.held().names, changes
-            ):
-                batch.lacks_columns(self.name, tables)
-            self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
+                batch.keeps_columns(self.name, tables)
+            return
+        name = str(tables[0])
+        if not any(event.changes for event in batch.column_events if event.table == name):
+            return
+        for schema in (schema for part in parts for schema in part.schemas):
+            require_free(schema, self._own, f"mode {self.layout.mode}")
+        changes = self._columns.former(batch, tables[0], self._key)
+        if not keeps and kept_columns(batch.column_events, name, self._columns.held().names, changes):
+            batch.lacks_columns(self.name, tables)
+        self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
 
     def _drop_missed(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:
         """Drop columns that the source no longer has, of a table that is read again; its key is known."""

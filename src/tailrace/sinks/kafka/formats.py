@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from tailrace.config.sinks import DeleteHandling, KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
 from tailrace.errors import ConfigError
-from tailrace.formats.assemble import Flat, key_value_format
+from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.topics import TargetNames, Topics
+from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.side_topics import SideStreams

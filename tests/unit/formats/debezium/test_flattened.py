@@ -5,10 +5,10 @@ import pytest
 
 from tailrace.config.flat_fields import added_fields
 from tailrace.errors import ConfigError, SinkError
-from tailrace.formats.assemble import Flat, key_value_format
+from tailrace.formats.assemble import key_value_format
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.debezium.flattened import FlatEncoding
+from tailrace.formats.debezium.flattened import Flat, FlatEncoding
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.change import OP_DELETE
 from tailrace.model.messages import MESSAGES
@@ -67,7 +67,7 @@ def test_columns_of_every_type_are_those_of_the_envelope():
     changes = [change("c", None, row) for row in TYPES_ROWS] + [change("d", row) for row in TYPES_ROWS]
     changes = batch(TYPES_TABLE, changes)
     envelopes = DebeziumFormat(Envelopes(Topics("app"))).values(changes, NOW)
-    flat = FlatEncoding(DebeziumFormat(Envelopes(Topics("app"))), has_rows_of_deletes=True)
+    flat = FlatEncoding(DebeziumFormat(Envelopes(Topics("app"))), Flat(has_rows_of_deletes=True))
     for envelope, row in zip(envelopes.to_pylist(), flat.values(changes, NOW, {}).to_pylist(), strict=True):
         whole, found = json.loads(envelope), json.loads(row)
         found.pop("__deleted")
@@ -86,7 +86,7 @@ def test_added_fields_are_those_of_the_envelope(connector):
     changes = batch(ORDERS, [change(op, before, after, **origin) for op, before, after, _ in CHANGES])
     form = DebeziumFormat(Envelopes(Topics("app"), connector))
     add = ["op", "ts_ms", *(f"source.{f}" for f in fields)]
-    flat = FlatEncoding(form, added_fields(add, "__"), has_rows_of_deletes=True)
+    flat = FlatEncoding(form, Flat(added_fields(add, "__"), has_rows_of_deletes=True))
     envelopes = [json.loads(v) for v in form.values(changes, NOW).to_pylist()]
     rows = [json.loads(v) for v in flat.values(changes, NOW, {}).to_pylist()]
     assert set(fields) == set(envelopes[0]["source"])
