@@ -74,6 +74,9 @@ MODES = {
 _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list")
 #: Debezium's name of the option for its context headers.
 _EXTENDED_HEADERS = "extended.headers.enabled"
+#: Debezium's names of the options that leave tables out, and of those of which only one may be given.
+_DATABASES = ("database.include.list", "database.exclude.list")
+_SCHEMAS = ("schema.include.list", "schema.exclude.list")
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
 #: Debezium's name of the option for the table of signals.
@@ -156,6 +159,16 @@ def _message_prefixes(name: str, which: str) -> dict[str, Any]:
     )
 
 
+def _list(name: str, of: str, doc: str, only_for: tuple[str, ...] = ()) -> dict[str, Any]:
+    return option(
+        regexes,
+        f"comma-separated regular expressions, each matched against the whole name of a {of}, in any case",
+        f"As Debezium's: {doc}",
+        name=name,
+        only_for=only_for,
+    )
+
+
 def _schema_changes(name: str, which: str) -> dict[str, Any]:
     return option(
         some_of(*STOPPING_KINDS),
@@ -215,6 +228,36 @@ class SourceOptions:
             "matched against the whole name",
             "The tables to capture.",
         )
+    )
+    table_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_patterns,
+            "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each "
+            "matched against the whole name, in any case",
+            "As Debezium's: tables that are not captured, although `tables` names them.",
+            name="table.exclude.list",
+        ),
+    )
+    database_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            _DATABASES[0], "database", "of the tables that `tables` names, only those in them.", _MYSQL
+        ),
+    )
+    database_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(_DATABASES[1], "database", "none of the tables in them is captured.", _MYSQL),
+    )
+    schema_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            _SCHEMAS[0], "schema", "of the tables that `tables` names, only those in them.", _POSTGRES
+        ),
+    )
+    schema_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(_SCHEMAS[1], "schema", "none of the tables in them is captured.", _POSTGRES),
     )
     shape: str = field(
         default="row", metadata=option(one_of(*SHAPES), " | ".join(SHAPES), "Form of the rows.")
@@ -747,8 +790,29 @@ class SourceOptions:
         return self.matches(name) and not self.hides(name)
 
     def matches(self, name: str) -> bool:
-        """Whether a pattern matches the table `database.table`."""
-        return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables)
+        """Whether a pattern of `tables` matches the table `database.table`, and no list leaves it out."""
+        return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables) and not self.leaves_out(name)
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a list of tables, databases or schemas leaves out the table `database.table`."""
+        parts = name.split(".")
+        # the name of a database may have dots: it is left out if any of the possible ones is
+        databases = [".".join(parts[:count]) for count in range(1, len(parts))]
+        only = self.database_include_list or self.schema_include_list
+        return (
+            _in_list(self.table_exclude_list, [name])
+            or _in_list(self.database_exclude_list or self.schema_exclude_list, databases)
+            or bool(only and not _in_list(only, databases))
+        )
+
+    @property
+    def choice(self) -> str:
+        """The patterns by which tables are captured, for errors."""
+        found = ", ".join(f"`{pattern}`" for pattern in self.tables)
+        for name, o in _SOURCE_OPTIONS.items():
+            if o.name in (*_DATABASES, *_SCHEMAS, "table.exclude.list") and (given := getattr(self, name)):
+                found += f" with `{o.name}` {', '.join(f'`{pattern}`' for pattern in given)}"
+        return found
 
     def hides(self, name: str) -> bool:
         """Whether `database.table` is a helper table of an online schema tool, and not captured as such."""
@@ -758,6 +822,11 @@ class SourceOptions:
             and _HELPER_TABLE.fullmatch(name) is not None
             and name not in (p.replace("\\.", ".") for p in self.tables)
         )
+
+
+def _in_list(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether one of Debezium's lists has one of `names`; it compares names in any case."""
+    return any(re.fullmatch(p, name, re.DOTALL | re.IGNORECASE) for p in patterns for name in names)
 
 
 _URL = Option(
@@ -865,7 +934,7 @@ def _unknown(name: str, where: str) -> ConfigError:
 
 
 def _check_shape(shape: str, given: Collection[str], where: str) -> None:
-    """Reject options that have no effect on the shape, and both lists of message prefixes at once."""
+    """Reject options that have no effect on the shape, and two lists that exclude each other."""
     for name in (*MODES, _EXTENDED_HEADERS):
         if shape != "debezium" and name in given:
             raise ConfigError(
@@ -882,12 +951,13 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             "leave it out, or set shape to debezium",
             code="TR-1011",
         )
-    if len(prefixes) > 1:
-        raise ConfigError(
-            f"{where}s `{prefixes[0]}` and `{prefixes[1]}` exclude each other",
-            hint="give one of them",
-            code="TR-1005",
-        )
+    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS):
+        if all(name in given for name in pair):
+            raise ConfigError(
+                f"{where}s `{pair[0]}` and `{pair[1]}` exclude each other",
+                hint="give one of them",
+                code="TR-1005",
+            )
 
 
 def _check_schema_changes(options: SourceOptions, given: Collection[str], where: str) -> None:

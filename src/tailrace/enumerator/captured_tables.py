@@ -120,7 +120,7 @@ class CapturedTables:
         if not found and self._read_at is None:
             raise ConfigError(
                 "no table is captured",
-                f"no table matches {', '.join(f'`{p}`' for p in self._options.tables)}",
+                f"no table matches {self._options.choice}",
                 "each pattern must match a whole `database.table`; a dot matches any character",
                 code="TR-1401",
             )

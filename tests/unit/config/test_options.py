@@ -77,6 +77,37 @@ def test_tables_are_matched_whole_and_a_comma_within_braces_is_no_separator():
     assert not options.captures("myshop.t1")
 
 
+def test_lists_leave_tables_out_in_any_case():
+    options = parse_options({**GIVEN, "tables": ".*[.].*", "table.exclude.list": r"shop\.Audit_.*, .*\.tmp"})
+    assert [options.captures(name) for name in ("shop.audit_1", "crm.TMP", "crm.audit_1")] == [False, False, True]
+    assert options.choice == r"`.*[.].*` with `table.exclude.list` `shop\.Audit_.*`, `.*\.tmp`"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"), [("mysql://h", "database"), ("mariadb://h", "database"), ("postgresql://h/d", "schema")]
+)
+def test_databases_and_schemas_are_listed_by_their_whole_names(url, kind):
+    given = {**GIVEN, "url": url, "tables": ".*[.].*"}
+    only = parse_options({**given, f"{kind}.include.list": "shop, crm_.*"})
+    assert [only.captures(name) for name in ("shop.t", "crm_1.t", "shops.t")] == [True, True, False]
+    without = parse_options({**given, f"{kind}.exclude.list": "shop, a[.]b"})
+    assert [without.captures(name) for name in ("shop.t", "a.b.c", "a.c", "shops.t")] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "message"),
+    [
+        ("mysql://h", ["database.include.list", "database.exclude.list"], "exclude each other"),
+        ("postgresql://h/d", ["schema.include.list", "schema.exclude.list"], "exclude each other"),
+        ("postgresql://h/d", ["database.exclude.list"], "no effect on postgresql"),
+        ("mysql://h", ["schema.exclude.list"], "no effect on mysql"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(url, given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop")})
+
+
 HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]
 
 

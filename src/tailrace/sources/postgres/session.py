@@ -179,7 +179,7 @@ class PostgresSession(Session):
         A cached one may be old: it counts only where it has the columns that the log names. All captured
         tables are read at once: the log has changes of many.
         """
-        key = (self._database, self._options.tables, self._options.text_columns)
+        key = (self._database, self._options.choice, self._options.text_columns)
         schemas = _SCHEMAS.setdefault(key, {})
         if table not in schemas:
             found = self._connection.run(

@@ -47,6 +47,8 @@ class TableChecks:
         names = [str(row["name"]) for row in rows]
         #: Captured tables that this user may see.
         self._names = [name for name in names if options.captures(name)]
+        #: Those that lists of tables or databases leave out.
+        self._left_out = [name for name in names if options.leaves_out(name)]
         #: Those that a pattern matches, but that are not captured.
         self._hidden = [name for name in names if options.matches(name) and options.hides(name)]
 
@@ -91,11 +93,16 @@ class TableChecks:
         if not any(re.fullmatch(pattern, name, re.DOTALL) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
             scope = whole_database(database[1]) if database else "<database>.*"
+            is_left_out = any(re.fullmatch(pattern, name, re.DOTALL) for name in self._left_out)
             yield Finding(
                 f"tables `{pattern}`",
-                "no matching table, or none that this user may read",
+                "every matching table is left out by a list"
+                if is_left_out
+                else "no matching table, or none that this user may read",
                 "at least one table",
-                f"GRANT SELECT ON {scope} TO {self._probe.account};",
+                "give fewer patterns in the lists that leave tables out"
+                if is_left_out
+                else f"GRANT SELECT ON {scope} TO {self._probe.account};",
                 # Tables may be created later, but options that match none at all are probably a mistake.
                 Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
                 code="TR-1401",

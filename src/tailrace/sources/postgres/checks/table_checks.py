@@ -50,7 +50,7 @@ class TableChecks:
         if not tables:
             yield Finding(
                 "captured tables",
-                f"none matches {', '.join(self._options.tables)}",
+                f"none matches {self._options.choice}",
                 "at least one table; each pattern must match a whole `schema.table`",
                 "",
                 Severity.ERROR,
