@@ -1505,6 +1505,13 @@ CATALOGUE = {
         "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`) and `startingPosition: initial`: the "
         "stream then leaves such rows out, as it reads the whole table again.",
     ),
+    "TR-5014": Condition(
+        "a key column is left out",
+        (SchemaMismatchError, PreflightError, SourceError),
+        "`column.include.list` or `column.exclude.list` leaves out a column of a table's key, by which rows "
+        "are known.",
+        "Take the column in. A transform can mask or hash its values (`mask-hash`).",
+    ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(
         "the log is malformed",
@@ -1572,6 +1579,14 @@ CATALOGUE = {
         "It was written with another `shape`, or with other `tables`, of which none is captured now.",
         "Restore the option that the message names, or start a new query with a new checkpoint and a new "
         "target. To add tables to a stream, keep its own in `tables`.",
+    ),
+    "TR-6008": Condition(
+        "a column cannot be taken into a stream",
+        (StateError,),
+        "`column.include.list` or `column.exclude.list` has changed so that a column is captured which the "
+        "stream has left out, and the stream does not read tables again: targets would have NULL in it.",
+        "Restore the option, or start a new query with a new checkpoint and a new target. A stream with "
+        "`startingPosition: initial` and `onRewrite: refresh` reads such tables again.",
     ),
     "TR-6045": Condition(
         "nothing has taken up a request to read tables again",

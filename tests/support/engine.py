@@ -64,7 +64,7 @@ class Engine:
         """The batch's snapshot and log part."""
         snapshot, log = [], []
         for split in self.plan.splits(start, end):
-            session = self._session(self.options.capturing(split.tables))
+            session = self._session(self.options.capturing(split.tables, split.columns))
             try:
                 if isinstance(split, SnapshotSplit):
                     exact = self.options.exactly_once

@@ -41,6 +41,7 @@ from tailrace.config.option_values import (
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.schema_policy import (
     BEHAVIORS,
     IGNORABLE_KINDS,
@@ -75,8 +76,10 @@ _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list
 #: Debezium's name of the option for its context headers.
 _EXTENDED_HEADERS = "extended.headers.enabled"
 #: Debezium's names of the options that leave tables out, and of those of which only one may be given.
+_TABLES = "table.exclude.list"
 _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
+_COLUMNS = ("column.include.list", "column.exclude.list")
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
 #: Debezium's name of the option for the table of signals.
@@ -169,6 +172,17 @@ def _list(name: str, of: str, doc: str, only_for: tuple[str, ...] = ()) -> dict[
     )
 
 
+def _columns(name: str, which: str) -> dict[str, Any]:
+    return option(
+        column_patterns,
+        "comma-separated regular expressions over database.table.column (PostgreSQL: schema.table.column), "
+        "each matched against the whole name, in any case",
+        f"As Debezium's: {which} Key columns cannot be left out. After a change of it, tables are read again "
+        "whose columns are others (guide: running in production).",
+        name=name,
+    )
+
+
 def _schema_changes(name: str, which: str) -> dict[str, Any]:
     return option(
         some_of(*STOPPING_KINDS),
@@ -236,7 +250,7 @@ class SourceOptions:
             "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each "
             "matched against the whole name, in any case",
             "As Debezium's: tables that are not captured, although `tables` names them.",
-            name="table.exclude.list",
+            name=_TABLES,
         ),
     )
     database_include_list: tuple[str, ...] = field(
@@ -258,6 +272,14 @@ class SourceOptions:
     schema_exclude_list: tuple[str, ...] = field(
         default=(),
         metadata=_list(_SCHEMAS[1], "schema", "none of the tables in them is captured.", _POSTGRES),
+    )
+    column_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_columns(_COLUMNS[0], "the columns to capture, and no others."),
+    )
+    column_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_columns(_COLUMNS[1], "columns that are not captured."),
     )
     shape: str = field(
         default="row", metadata=option(one_of(*SHAPES), " | ".join(SHAPES), "Form of the rows.")
@@ -777,9 +799,26 @@ class SourceOptions:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
 
-    def capturing(self, tables: tuple[str, ...] | None) -> SourceOptions:
-        """The options with these patterns of tables; None: with their own."""
-        return self if tables in (None, self.tables) else dataclasses.replace(self, tables=tables)
+    @property
+    def columns(self) -> ColumnFilter:
+        """The columns that are captured."""
+        return ColumnFilter(self.column_include_list, self.column_exclude_list)
+
+    def capturing(self, tables: tuple[str, ...] | None, columns: ColumnFilter | None = None) -> SourceOptions:
+        """The options with these patterns of tables, and these columns; None: with their own."""
+        tables = self.tables if tables is None else tables
+        columns = self.columns if columns is None else columns
+        if (tables, columns) == (self.tables, self.columns):
+            return self
+        return dataclasses.replace(
+            self, tables=tables, column_include_list=columns.include, column_exclude_list=columns.exclude
+        )
+
+    def capturing_only(self, name: str) -> SourceOptions:
+        """The options of a stream of the table `database.table`, whole, whatever these leave out."""
+        lists = (*_DATABASES, *_SCHEMAS, *_COLUMNS, _TABLES)
+        none: dict[str, Any] = {field: () for field, o in _SOURCE_OPTIONS.items() if o.name in lists}
+        return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
@@ -810,7 +849,7 @@ class SourceOptions:
         """The patterns by which tables are captured, for errors."""
         found = ", ".join(f"`{pattern}`" for pattern in self.tables)
         for name, o in _SOURCE_OPTIONS.items():
-            if o.name in (*_DATABASES, *_SCHEMAS, "table.exclude.list") and (given := getattr(self, name)):
+            if o.name in (*_DATABASES, *_SCHEMAS, _TABLES) and (given := getattr(self, name)):
                 found += f" with `{o.name}` {', '.join(f'`{pattern}`' for pattern in given)}"
         return found
 
@@ -951,7 +990,7 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             "leave it out, or set shape to debezium",
             code="TR-1011",
         )
-    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS):
+    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS, _COLUMNS):
         if all(name in given for name in pair):
             raise ConfigError(
                 f"{where}s `{pair[0]}` and `{pair[1]}` exclude each other",

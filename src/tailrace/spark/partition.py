@@ -55,7 +55,7 @@ def read_split(
         layout: converts changes to rows.
         follows: whether the reader follows the log, too, and reads a table again that was rewritten.
     """
-    session = registry.session(options.capturing(split.tables))
+    session = registry.session(options.capturing(split.tables, split.columns))
     try:
         if isinstance(split, SnapshotSplit):
             exact = options.exactly_once

@@ -79,7 +79,11 @@ def test_tables_are_matched_whole_and_a_comma_within_braces_is_no_separator():
 
 def test_lists_leave_tables_out_in_any_case():
     options = parse_options({**GIVEN, "tables": ".*[.].*", "table.exclude.list": r"shop\.Audit_.*, .*\.tmp"})
-    assert [options.captures(name) for name in ("shop.audit_1", "crm.TMP", "crm.audit_1")] == [False, False, True]
+    assert [options.captures(name) for name in ("shop.audit_1", "crm.TMP", "crm.audit_1")] == [
+        False,
+        False,
+        True,
+    ]
     assert options.choice == r"`.*[.].*` with `table.exclude.list` `shop\.Audit_.*`, `.*\.tmp`"
 
 
@@ -91,7 +95,19 @@ def test_databases_and_schemas_are_listed_by_their_whole_names(url, kind):
     only = parse_options({**given, f"{kind}.include.list": "shop, crm_.*"})
     assert [only.captures(name) for name in ("shop.t", "crm_1.t", "shops.t")] == [True, True, False]
     without = parse_options({**given, f"{kind}.exclude.list": "shop, a[.]b"})
-    assert [without.captures(name) for name in ("shop.t", "a.b.c", "a.c", "shops.t")] == [False, False, True, True]
+    assert [without.captures(name) for name in ("shop.t", "a.b.c", "a.c", "shops.t")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_table_of_signals_is_read_whatever_is_left_out():
+    lists = {"table.exclude.list": "a[.]s", "database.exclude.list": "a", "column.include.list": "a[.]b[.]id"}
+    options = parse_options({**GIVEN, **lists}).capturing_only("a.s")
+    assert options.captures("a.s")
+    assert not options.columns
 
 
 @pytest.mark.parametrize(
@@ -99,13 +115,14 @@ def test_databases_and_schemas_are_listed_by_their_whole_names(url, kind):
     [
         ("mysql://h", ["database.include.list", "database.exclude.list"], "exclude each other"),
         ("postgresql://h/d", ["schema.include.list", "schema.exclude.list"], "exclude each other"),
+        ("mysql://h", ["column.include.list", "column.exclude.list"], "exclude each other"),
         ("postgresql://h/d", ["database.exclude.list"], "no effect on postgresql"),
         ("mysql://h", ["schema.exclude.list"], "no effect on mysql"),
     ],
 )
 def test_lists_that_do_not_fit_are_refused(url, given, message):
     with pytest.raises(ConfigError, match=message):
-        parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop")})
+        parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop.t.c")})
 
 
 HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]

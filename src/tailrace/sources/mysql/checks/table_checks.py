@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
@@ -66,14 +66,14 @@ class TableChecks:
     def _described(self) -> tuple[list[catalog.CatalogTable], list[Finding]]:
         """The captured tables, and a finding for each that cannot be described."""
         try:
-            return catalog.tables(self._connection, self._options.captures, self._options.zero_dates.of), []
+            return self._tables(self._options.captures), []
         except SchemaMismatchError:
             # Only the first one was named: check each table by itself to name all of them.
             found: list[catalog.CatalogTable] = []
             refused: list[Finding] = []
             for name in self._names:
                 try:
-                    found += catalog.tables(self._connection, name.__eq__, self._options.zero_dates.of)
+                    found += self._tables(name.__eq__)
                 except SchemaMismatchError as error:
                     needed = (error.detail or "a supported type").removeprefix("supported: ")
                     refused.append(
@@ -88,6 +88,10 @@ class TableChecks:
                         )
                     )
             return found, refused
+
+    def _tables(self, captures: Callable[[str], bool]) -> list[catalog.CatalogTable]:
+        options = self._options
+        return catalog.tables(self._connection, captures, options.zero_dates.of, columns=options.columns)
 
     def _pattern(self, pattern: str) -> Iterator[Finding]:
         if not any(re.fullmatch(pattern, name, re.DOTALL) for name in self._names):
@@ -173,11 +177,11 @@ class TableChecks:
                 code="TR-2118",
                 table=str(id_),
             )
-        if table.left_out:
+        if table.generated:
             is_fine = False
             yield Finding(
                 check,
-                f"generated columns {', '.join(table.left_out)}",
+                f"generated columns {', '.join(table.generated)}",
                 "none: MariaDB leaves them out of the log of updates, so they are omitted",
                 "",
                 Severity.WARNING,
