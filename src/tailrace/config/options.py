@@ -80,6 +80,7 @@ _TABLES = "table.exclude.list"
 _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
+_WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
 #: Debezium's name of the option for the table of signals.
@@ -280,6 +281,16 @@ class SourceOptions:
     column_exclude_list: tuple[str, ...] = field(
         default=(),
         metadata=_columns(_COLUMNS[1], "columns that are not captured."),
+    )
+    skip_messages_without_change: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "As Debezium's: whether an update is left out that changes none of the captured columns. Needs "
+            "whole rows in the log (MySQL: `binlog_row_image` FULL; PostgreSQL: REPLICA IDENTITY FULL).",
+            name=_WITHOUT_CHANGE,
+        ),
     )
     shape: str = field(
         default="row", metadata=option(one_of(*SHAPES), " | ".join(SHAPES), "Form of the rows.")
@@ -802,7 +813,9 @@ class SourceOptions:
     @property
     def columns(self) -> ColumnFilter:
         """The columns that are captured."""
-        return ColumnFilter(self.column_include_list, self.column_exclude_list)
+        return ColumnFilter(
+            self.column_include_list, self.column_exclude_list, self.skip_messages_without_change
+        )
 
     def capturing(self, tables: tuple[str, ...] | None, columns: ColumnFilter | None = None) -> SourceOptions:
         """The options with these patterns of tables, and these columns; None: with their own."""
@@ -811,7 +824,11 @@ class SourceOptions:
         if (tables, columns) == (self.tables, self.columns):
             return self
         return dataclasses.replace(
-            self, tables=tables, column_include_list=columns.include, column_exclude_list=columns.exclude
+            self,
+            tables=tables,
+            column_include_list=columns.include,
+            column_exclude_list=columns.exclude,
+            skip_messages_without_change=columns.skips_unchanged,
         )
 
     def capturing_only(self, name: str) -> SourceOptions:

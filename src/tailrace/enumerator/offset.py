@@ -23,7 +23,8 @@
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
      "answers": [{...answer...}],                         what became of signals (`model.signal`)
      "set": {"tables": [...], "instead_of": [...]},       tables that a signal has set (`model.table_setting`)
-     "columns": {"exclude": [...]}}                       columns that are left out (`model.column_filter`)
+     "columns": {"exclude": [...], "unchanged": false}}   columns that are left out, and whether updates are
+                                                          that change no others (`model.column_filter`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
 a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
@@ -320,10 +321,10 @@ class StreamOffset:
             value["answers"] = [answer.to_json() for answer in self.answers]
         if self.setting is not None:
             value["set"] = self.setting.to_json()
-        if self.columns:
+        if self.columns != ALL_COLUMNS:
             value["columns"] = self.columns.to_json()
         plain = not (self.again or self.requests or self.gaps or self.forgot or self.parked)
-        if not plain or self.setting or self.columns:
+        if not plain or self.setting or self.columns.has_lists:
             value["v"] = self._version()
             value["again"] = {n: r.to_json() for n, r in sorted(self.again.items())}
             value["requests"] = list(self.requests)
@@ -332,7 +333,7 @@ class StreamOffset:
         return value
 
     def _version(self) -> int:
-        if self.columns:
+        if self.columns.has_lists:
             return VERSION
         if self.setting is not None:
             return _SET_VERSION

@@ -35,12 +35,17 @@ class ColumnFilter:
     Args:
         include: columns that are captured, and no others; (): all.
         exclude: columns that are not.
+        skips_unchanged: whether updates are left out that change no captured column
+            (`skip.messages.without.change`).
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    skips_unchanged: bool = False
 
-    def __bool__(self) -> bool:
+    @property
+    def has_lists(self) -> bool:
+        """Whether there is a list of columns."""
         return bool(self.include or self.exclude)
 
     def has(self, table: TableId, column: str) -> bool:
@@ -50,7 +55,7 @@ class ColumnFilter:
 
     def left_out(self, table: TableId, columns: Iterable[str]) -> tuple[str, ...]:
         """Those of a table's columns that are not captured."""
-        return tuple(name for name in columns if not self.has(table, name)) if self else ()
+        return tuple(name for name in columns if not self.has(table, name)) if self.has_lists else ()
 
     def schema(self, table: TableSchema) -> TableSchema:
         """A table without the columns that are not captured; key columns stay (`require_key`)."""
@@ -101,10 +106,10 @@ class ColumnFilter:
     def events(self, found: Iterable[SchemaEvent]) -> list[SchemaEvent]:
         """Schema changes as the captured columns show them.
 
-        What concerns no others is left out. A column that gets the name of a captured one is a new column,
-        and the other way round.
+        What concerns other columns alone is left out. A column that gets the name of a captured one is a new
+        column, and the other way round.
         """
-        return [kept for event in found if (kept := self._event(event)) is not None] if self else list(found)
+        return [kept for event in found if (kept := self._event(event)) is not None]
 
     def _event(self, event: SchemaEvent) -> SchemaEvent | None:
         changes = [kept for change in event.changes for kept in self._changes(change, event)]
@@ -131,12 +136,14 @@ class ColumnFilter:
     def to_json(self) -> dict[str, Any]:
         """The filter as JSON values in a fixed order."""
         given = {"include": self.include, "exclude": self.exclude}
-        return {name: list(patterns) for name, patterns in given.items() if patterns}
+        found: dict[str, Any] = {name: list(patterns) for name, patterns in given.items() if patterns}
+        return {**found, "unchanged": False} if self.skips_unchanged else found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ColumnFilter:
         """Read the filter that `to_json` wrote."""
-        return cls(tuple(value.get("include", ())), tuple(value.get("exclude", ())))
+        include, exclude = (tuple(value.get(name, ())) for name in ("include", "exclude"))
+        return cls(include, exclude, not value.get("unchanged", True))
 
 
 ALL_COLUMNS = ColumnFilter()

@@ -107,7 +107,7 @@ def test_table_of_signals_is_read_whatever_is_left_out():
     lists = {"table.exclude.list": "a[.]s", "database.exclude.list": "a", "column.include.list": "a[.]b[.]id"}
     options = parse_options({**GIVEN, **lists}).capturing_only("a.s")
     assert options.captures("a.s")
-    assert not options.columns
+    assert not options.columns.has_lists
 
 
 @pytest.mark.parametrize(
