@@ -198,6 +198,14 @@ CATALOGUE = {
         "For the rows as they are now: `CREATE TEMPORARY VIEW v USING tailrace OPTIONS (...)`. For their "
         'changes: `spark.readStream.format("tailrace")`.',
     ),
+    "TR-1018": Condition(
+        "`snapshot.select.statement.overrides` is not supported",
+        (ConfigError,),
+        "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The log "
+        "does not know which rows another SELECT would return, or what it computes: such rows would be wrong.",
+        "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
+        "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
+    ),
     "TR-1030": Condition(
         "a list of schema changes has no effect",
         (ConfigError,),

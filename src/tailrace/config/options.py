@@ -80,6 +80,8 @@ _TABLES = "table.exclude.list"
 _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
+#: Debezium's name of a setting that is refused.
+_SELECT_OVERRIDES = "snapshot.select.statement.overrides"
 _WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
@@ -979,7 +981,28 @@ def _parsed(known: Option, text: str, where: str) -> Any:
         ) from None
 
 
+def refused_setting(name: str, where: str) -> ConfigError | None:
+    """Why a setting of Debezium is none here, for those of which the reason is worth a word.
+
+    Args:
+        name: as it is given.
+        where: what a name is called in errors.
+    """
+    if not name.lower().replace("-", ".").startswith(_SELECT_OVERRIDES):
+        return None
+    return ConfigError(
+        f"{where} `{_SELECT_OVERRIDES}` is not supported",
+        "rows are read as of a position of the log, by undoing later changes; the log does not know which rows "
+        "another SELECT would return, or what it computes",
+        "leave rows out by a transform's `filter`, which holds for the log, too; leave columns out by "
+        "`column.exclude.list`; read only some rows again by a signal's `additional-conditions`",
+        code="TR-1018",
+    )
+
+
 def _unknown(name: str, where: str) -> ConfigError:
+    if (error := refused_setting(name, where)) is not None:
+        return error
     near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     return ConfigError(
         f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),

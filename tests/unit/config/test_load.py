@@ -48,6 +48,15 @@ def test_file_is_read_into_typed_settings() -> None:
     assert pipeline.settings.spark == {"spark.driver.memory": "2g"}
 
 
+def test_setting_of_debezium_that_is_refused_is_named_with_the_reason() -> None:
+    given = changed("  maxBytesPerTrigger: 16m", "  snapshot.select.statement.overrides: shop.orders")
+    with pytest.raises(
+        ConfigError, match=r"`snapshot\.select\.statement\.overrides` is not supported"
+    ) as error:
+        parse_pipeline(given)
+    assert error.value.code == "TR-1018"
+
+
 def test_checkpoint_lies_below_the_sink_path_by_default() -> None:
     assert parse_pipeline(FILE).checkpoint == "/lake/_tailrace/checkpoint"
 

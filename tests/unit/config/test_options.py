@@ -125,6 +125,14 @@ def test_lists_that_do_not_fit_are_refused(url, given, message):
         parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop.t.c")})
 
 
+def test_another_select_for_snapshots_is_refused_with_the_reason():
+    for name in ("snapshot.select.statement.overrides", "snapshot.select.statement.overrides.shop.t"):
+        with pytest.raises(ConfigError, match=r"overrides` is not supported") as error:
+            parse_options({**GIVEN, name: "SELECT * FROM t WHERE secret = 1"})
+        assert error.value.code == "TR-1018"
+        assert "secret" not in str(error.value)
+
+
 HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]
 
 
