@@ -201,8 +201,8 @@ CATALOGUE = {
     "TR-1018": Condition(
         "`snapshot.select.statement.overrides` is not supported",
         (ConfigError,),
-        "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The log "
-        "does not know which rows another SELECT would return, or what it computes: such rows would be wrong.",
+        "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
+        "log does not know which rows another SELECT would return, or what it computes.",
         "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
         "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
     ),

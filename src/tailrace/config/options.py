@@ -992,8 +992,8 @@ def refused_setting(name: str, where: str) -> ConfigError | None:
         return None
     return ConfigError(
         f"{where} `{_SELECT_OVERRIDES}` is not supported",
-        "rows are read as of a position of the log, by undoing later changes; the log does not know which rows "
-        "another SELECT would return, or what it computes",
+        "rows are read as of a position of the log, by undoing later changes; the log does not know which "
+        "rows another SELECT would return, or what it computes",
         "leave rows out by a transform's `filter`, which holds for the log, too; leave columns out by "
         "`column.exclude.list`; read only some rows again by a signal's `additional-conditions`",
         code="TR-1018",
