@@ -206,6 +206,13 @@ CATALOGUE = {
         "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
         "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
     ),
+    "TR-1019": Condition(
+        "a statement of `database.initial.statements` is not allowed",
+        (ConfigError,),
+        "Each session with the source begins with these statements. Others than those that the hint lists "
+        "may change which rows are read, their order, or the form of values.",
+        "Leave the statement out. Time limits, locks and TLS have options of their own.",
+    ),
     "TR-1030": Condition(
         "a list of schema changes has no effect",
         (ConfigError,),

@@ -39,6 +39,7 @@ from tailrace.config.option_values import (
     zero_dates,
 )
 from tailrace.config.secret import Secret
+from tailrace.config.session_statements import allowed_settings, is_allowed, session_statements
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
 from tailrace.model.column_filter import ColumnFilter
@@ -82,6 +83,8 @@ _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
 #: Debezium's name of a setting that is refused.
 _SELECT_OVERRIDES = "snapshot.select.statement.overrides"
+#: Debezium's name of the option for statements of sessions.
+_STATEMENTS = "database.initial.statements"
 _WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
@@ -663,6 +666,17 @@ class SourceOptions:
             "Without TLS: whether the password may be sent in clear text to a server that requests it.",
         ),
     )
+    database_initial_statements: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            session_statements,
+            "statements, with semicolons between them (two of them: a semicolon in a statement)",
+            "As Debezium's: what each session begins with (PostgreSQL: but those that replicate). SET ROLE, "
+            "SET RESOURCE GROUP (MySQL), and SET of settings that do not change what is read; an error lists "
+            "them.",
+            name=_STATEMENTS,
+        ),
+    )
     connect_timeout_ms: int = field(
         default=10_000,
         metadata=option(
@@ -1115,6 +1129,16 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
                 f"it is one of {' and '.join(only_for)}",
                 "leave it out",
                 code="TR-1011",
+            )
+    for statement in options.database_initial_statements:
+        if not is_allowed(statement, dialect):
+            group = "SET RESOURCE GROUP, " if dialect == "mysql" else ""
+            raise ConfigError(
+                f"{where} `{_STATEMENTS}` has a statement that is not allowed",
+                f"found `{statement}`, which may change what is read",
+                f"SET ROLE, {group}or SET of one of these, one in a statement: "
+                f"{', '.join(allowed_settings(dialect))}",
+                code="TR-1019",
             )
     if options.signal_data_collection is not None and options.starting_position == "snapshot":
         raise ConfigError(

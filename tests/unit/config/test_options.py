@@ -133,6 +133,41 @@ def test_another_select_for_snapshots_is_refused_with_the_reason():
         assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "text", "statements"),
+    [
+        ("mysql://h", "SET ROLE reader; set session optimizer_switch = 'mrr=on,bka=on';", 2),
+        ("mysql://h", "SET RESOURCE GROUP `a;;b`", 1),
+        ("mariadb://h", "SET @@session.join_cache_level=2", 1),
+        ("postgresql://h/d", "SET ROLE reader; SET work_mem TO '64MB'; SET application_name = 'a;;b'", 3),
+    ],
+)
+def test_sessions_may_begin_with_statements_that_do_not_change_what_is_read(url, text, statements):
+    options = parse_options({**GIVEN, "url": url, "database.initial.statements": text})
+    assert len(options.database_initial_statements) == statements
+    assert ";;" not in "".join(options.database_initial_statements)
+
+
+@pytest.mark.parametrize(
+    ("url", "statement"),
+    [
+        ("mysql://h", "SET sql_select_limit = 1"),
+        ("mysql://h", "SET optimizer_search_depth = 1, sql_select_limit = 1"),
+        ("mysql://h", "SET GLOBAL sort_buffer_size = 1"),
+        ("mysql://h", "SET NAMES latin1"),
+        ("mysql://h", "DELETE FROM t"),
+        ("mariadb://h", "SET RESOURCE GROUP g"),
+        ("postgresql://h/d", "SET work_mem TO '1' 'x'"),
+        ("postgresql://h/d", "SET DateStyle = 'German'"),
+        ("postgresql://h/d", "SET ROLE a, b"),
+    ],
+)
+def test_other_statements_are_refused(url, statement):
+    with pytest.raises(ConfigError, match="has a statement that is not allowed") as error:
+        parse_options({**GIVEN, "url": url, "database.initial.statements": statement})
+    assert error.value.code == "TR-1019"
+
+
 HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]
 
 
