@@ -294,7 +294,7 @@ def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
 def _scalar(value: Any, path: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list) and path == "source.tables":
+    if isinstance(value, list) and (path == "source.tables" or path.endswith(".list")):
         return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, str | int | float):
         raise _wrong_type("str", value, path)
