@@ -495,7 +495,7 @@ def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -
     if unknown:
         raise ConfigError(
             f"{', '.join(f'`{name}`' for name in unknown)} {refusal}",
-            f"the pipeline captures {', '.join(f'`{p}`' for p in pipeline.source.tables)}",
+            f"the pipeline captures {pipeline.source.choice}",
             "name tables as `database.table`, or add them to `source.tables`",
             code="TR-1302",
         )

@@ -198,6 +198,21 @@ CATALOGUE = {
         "For the rows as they are now: `CREATE TEMPORARY VIEW v USING tailrace OPTIONS (...)`. For their "
         'changes: `spark.readStream.format("tailrace")`.',
     ),
+    "TR-1018": Condition(
+        "`snapshot.select.statement.overrides` is not supported",
+        (ConfigError,),
+        "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
+        "log does not know which rows another SELECT would return, or what it computes.",
+        "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
+        "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
+    ),
+    "TR-1019": Condition(
+        "a statement of `database.initial.statements` is not allowed",
+        (ConfigError,),
+        "Each session with the source begins with these statements. Others than those that the hint lists "
+        "may change which rows are read, their order, or the form of values.",
+        "Leave the statement out. Time limits, locks and TLS have options of their own.",
+    ),
     "TR-1030": Condition(
         "a list of schema changes has no effect",
         (ConfigError,),
@@ -1505,6 +1520,13 @@ CATALOGUE = {
         "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`) and `startingPosition: initial`: the "
         "stream then leaves such rows out, as it reads the whole table again.",
     ),
+    "TR-5014": Condition(
+        "a key column is left out",
+        (SchemaMismatchError, PreflightError, SourceError),
+        "`column.include.list` or `column.exclude.list` leaves out a column of a table's key, by which rows "
+        "are known.",
+        "Take the column in. A transform can mask or hash its values (`mask-hash`).",
+    ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(
         "the log is malformed",
@@ -1572,6 +1594,14 @@ CATALOGUE = {
         "It was written with another `shape`, or with other `tables`, of which none is captured now.",
         "Restore the option that the message names, or start a new query with a new checkpoint and a new "
         "target. To add tables to a stream, keep its own in `tables`.",
+    ),
+    "TR-6008": Condition(
+        "a column cannot be taken into a stream",
+        (StateError,),
+        "`column.include.list` or `column.exclude.list` has changed so that a column is captured which the "
+        "stream has left out, and the stream does not read tables again: targets would have NULL in it.",
+        "Restore the option, or start a new query with a new checkpoint and a new target. A stream with "
+        "`startingPosition: initial` and `onRewrite: refresh` reads such tables again.",
     ),
     "TR-6045": Condition(
         "nothing has taken up a request to read tables again",

@@ -64,7 +64,9 @@ class Engine:
         """The batch's snapshot and log part."""
         snapshot, log = [], []
         for split in self.plan.splits(start, end):
-            session = self._session(self.options.capturing(split.tables))
+            options = self.options.capturing(split.tables, split.columns)
+            session = self._session(options)
+            skips = options.columns.skips_unchanged
             try:
                 if isinstance(split, SnapshotSplit):
                     exact = self.options.exactly_once
@@ -74,7 +76,11 @@ class Engine:
                     rejoins = self.options.on_position_lost == "refresh"
                     snapshot.extend(read_until_lost(rows) if rejoins else rows)
                 else:
-                    log.extend(in_share(read_log(session.located(split), session), split.share))
+                    log.extend(
+                        in_share(
+                            read_log(session.located(split), session, skips_unchanged=skips), split.share
+                        )
+                    )
             finally:
                 session.close()
         return snapshot, log

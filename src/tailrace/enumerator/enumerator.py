@@ -31,6 +31,7 @@ from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
+from tailrace.enumerator.column_changes import column_changes
 from tailrace.enumerator.followed_columns import ReadTables, followed
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.gaps import Gaps
@@ -59,6 +60,7 @@ from tailrace.errors import (
     TailraceError,
     coded,
 )
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
 from tailrace.model.table import TableId, TableSchema
@@ -162,21 +164,21 @@ class Enumerator:
             options, source, self._captured, parallelism=self._parallelism, follow=self._follow
         )
         self._shapes = Shapes(options, source, self._gaps, self._captured)
-        self._schema_events = SchemaEvents(source, options.schema_policy)
+        self._schema_events = SchemaEvents(source, options.schema_policy, options.columns)
         self._boundary = BoundaryPrefetch(source.boundary)
 
     def _catalog(self, options: SourceOptions, source: Source) -> CapturedTables:
         return CapturedTables(options, source, Gaps(options, source), self._horizon, self._clock)
 
-    def _use(self, offset: StreamOffset) -> None:
-        """Capture the tables that an offset says."""
+    def _use(self, offset: StreamOffset, columns: ColumnFilter | None = None) -> None:
+        """Capture the tables that an offset says, and some columns of them; None: those of the options."""
         tables = in_force(offset.setting, self._given.tables)
-        if tables == self._options.tables:
+        options = self._given.capturing(tables, columns)
+        if (options.tables, options.columns) == (self._options.tables, self._options.columns):
             return
-        if tables != self._given.tables:
+        if tables not in (self._given.tables, self._options.tables):
             _logger.warning("a signal has set the tables: %s", ", ".join(tables))
         self.close()
-        options = self._given.capturing(tables)
         self._set_up(options, registry.source(options))
 
     def hold(self) -> None:
@@ -243,7 +245,15 @@ class Enumerator:
             offset = self._register(offset, log_range)
         offset = self._with_signals(start, offset, log_range)
         offset, told, again = self._shapes.advance(start, offset, log_range)
-        events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys(), told=told)
+        changed = column_changes(start, offset, self._options, captured.tables)
+        offset, again = changed.offset, again | changed.again
+        events = self._schema_events.of(
+            log_range,
+            captured.whole(),
+            left_out=offset.parked.keys(),
+            told=told,
+            captured=changed.events,
+        )
         offset = self._without_refused(start, replace(offset, schema=events))
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range, again))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
@@ -333,7 +343,7 @@ class Enumerator:
         return self._on_one_server(lambda: self._splits(start, end))
 
     def _splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
-        self._use(end)
+        self._use(end, end.columns)
         self._captured.require_checked()
         self._offset = end
         assert end.log is not None
@@ -351,7 +361,8 @@ class Enumerator:
         splits += self._planner.snapshot_splits(start, end, ranges)
         if self._options is self._given:
             return splits
-        return [replace(split, tables=self._options.tables) for split in splits]
+        used = self._options
+        return [replace(split, tables=used.tables, columns=used.columns) for split in splits]
 
     @staticmethod
     def _has_log(start: StreamOffset, end: StreamOffset) -> bool:
@@ -531,7 +542,7 @@ class Enumerator:
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=(), shapes={})
-        offset = after_a_gap(offset)
+        offset = after_a_gap(replace(offset, columns=self._options.columns))
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
         for name in followed - self._captured.tables.keys() - self._captured.refused.keys():

@@ -147,8 +147,12 @@ class CapturedTable(Protocol):
         """Every key by which its rows can be read; the schema's is one of them."""
 
     @property
+    def whole(self) -> TableSchema:
+        """The schema with the columns that the stream's column filter leaves out."""
+
+    @property
     def left_out(self) -> tuple[str, ...]:
-        """Columns that are not in the schema, as the log does not have them in all row images."""
+        """Columns that are not in the schema: of the column filter, or not in all row images of the log."""
 
     @property
     def key_in(self) -> KeyPlace:

@@ -48,6 +48,25 @@ def test_file_is_read_into_typed_settings() -> None:
     assert pipeline.settings.spark == {"spark.driver.memory": "2g"}
 
 
+def test_lists_of_what_is_left_out_may_be_lists() -> None:
+    given = changed(
+        "  maxBytesPerTrigger: 16m",
+        "  table.exclude.list: shop.audit\n  column.exclude.list: ['.*[.]t[.]a', '.*[.]t[.]b{1,2}']",
+    )
+    source = parse_pipeline(given).source
+    assert source.table_exclude_list == ("shop.audit",)
+    assert source.column_exclude_list == (".*[.]t[.]a", ".*[.]t[.]b{1,2}")
+
+
+def test_setting_of_debezium_that_is_refused_is_named_with_the_reason() -> None:
+    given = changed("  maxBytesPerTrigger: 16m", "  snapshot.select.statement.overrides: shop.orders")
+    with pytest.raises(
+        ConfigError, match=r"`snapshot\.select\.statement\.overrides` is not supported"
+    ) as error:
+        parse_pipeline(given)
+    assert error.value.code == "TR-1018"
+
+
 def test_checkpoint_lies_below_the_sink_path_by_default() -> None:
     assert parse_pipeline(FILE).checkpoint == "/lake/_tailrace/checkpoint"
 

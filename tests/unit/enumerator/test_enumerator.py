@@ -39,6 +39,10 @@ class Found:
     left_out: tuple[str, ...] = ()
 
     @property
+    def whole(self):
+        return self.schema
+
+    @property
     def keys(self):
         return (self.schema.key,)
 

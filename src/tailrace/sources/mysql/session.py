@@ -196,12 +196,16 @@ class MySqlSession(Session):
         )
         if split.events is not None:
             for batch in decoder.feed_all(unpack_blocks(split.events)):
-                yield batch.without(split.left_out.get(batch.table.id, ()))
+                yield self._captured(batch, split)
             return
         for block in read_log(self._options, start, end):
             for batch in decoder.feed(block):
-                yield batch.without(split.left_out.get(batch.table.id, ()))
+                yield self._captured(batch, split)
         self._left = (end.file, end.pos, split.finished), decoder.open
+
+    def _captured(self, batch: ChangeBatch, split: LogSplit) -> ChangeBatch:
+        """A batch of the log without the columns that are left out, whenever the table had them."""
+        return self._options.columns.batch(batch).without(split.left_out.get(batch.table.id, ()))
 
     def _holds_captured(self, database: str) -> bool:
         """Whether a database holds captured tables."""

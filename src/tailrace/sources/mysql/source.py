@@ -130,6 +130,7 @@ class MySqlSource(Source):
                 self._options.captures,
                 self._options.zero_dates.of,
                 refused if self._options.max_parked else None,
+                self._options.columns,
             ),
             "reading the catalog",
         )
