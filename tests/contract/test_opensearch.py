@@ -15,17 +15,23 @@ from pyspark.sql import SparkSession
 from tailrace.config.model import RouteRule
 from tailrace.errors import ConfigError, SinkError, StateError, TransientSinkError
 from tailrace.model.change import ChangeBatch
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaEvent
+from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.opensearch import indices, state
+from tailrace.sinks.opensearch.bulk import send_lines
+from tailrace.sinks.opensearch.client import PAUSES_S, OpenSearchClient
 from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.opensearch.writer import Attempt, Writer
 from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.route import Router
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.requests import RequestDirectory
+from tests.contract.test_sinks import reread
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import INT, TEXT, changes, table
+from tests.support.http_receiver import http_receiver
 from tests.support.sinks.opensearch import Cluster, cluster
 
 SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
@@ -342,3 +348,83 @@ def test_key_that_would_give_other_ids_is_refused(
     with pytest.raises(SinkError, match="cannot follow its source"):
         sink.write(batch)
     assert target.documents("shop.t") == {"1": row(1, "a")}
+
+
+# ---- schema changes ----
+
+
+def test_documents_have_the_columns_of_a_table_that_was_read_again(
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink, tmp_path: Any
+) -> None:
+    """Column `a` becomes `n`, `b` is dropped; a field keeps its type for good."""
+    policy = SchemaPolicy()
+    tables = WrittenTables(str(tmp_path), str(tmp_path / "requests"), lambda _: None)
+    tables.note(0, [SCHEMA.id], [str(SCHEMA.id)])
+    before = table(("id", INT), ("a", INT), ("b", INT), key=("id",))
+    after = table(("id", INT), ("n", INT), key=("id",))
+
+    def write(number: int, cells: list[tuple[str, ChangeBatch]], end: dict[str, Any]) -> None:
+        batch = cell_batch(spark, number, cells)
+        end = {"v": 2, "mode": "initial", "log": {}, "done": {"shop.t": 1}, **end}
+        sink.claim([SCHEMA.id])
+        sink.write(replace(batch, end=end, policy=policy, following=policy.following, written_tables=tables))
+
+    rows = [("r", None, {"id": i, "a": 10 * i, "b": i}) for i in (1, 2)]
+    write(0, [("snapshot", changes(before, rows))], {})
+    event = SchemaEvent("shop.t", (ColumnRenamed("a", "n"), ColumnDropped("b")), after=after)
+    log_ = changes(after, [("c", None, {"id": 3, "n": 30})], first=100)
+    write(1, [("log", log_)], {"schema": [event.to_json()]})
+    (request,) = RequestDirectory(str(tmp_path / "requests")).pending()
+    assert list(request.tables) == ["shop.t"]
+    found = reread(changes(after, [("r", None, {"id": i, "n": 10 * i}) for i in (1, 2, 3)], first=200))
+    again_ = {"id": "one", "c": None, "n": 0, "e": 0, "done": True}
+    write(2, [("reread", found)], {"again": {"shop.t": again_}})
+    assert target.documents("shop.t") == {str(i): {"id": i, "n": 10 * i} for i in (1, 2, 3)}
+    text = table(("id", INT), ("n", INT), ("b", TEXT), key=("id",))
+    back = changes(text, [("u", {"id": 1, "n": 1, "b": None}, {"id": 1, "n": 1, "b": "x"})], first=300)
+    with pytest.raises(SinkError, match="cannot have the columns of its source") as raised:
+        write(3, [("log", back)], {})
+    assert raised.value.code == "TR-7001"
+    assert raised.value.table == "shop.t"
+    assert target.documents("shop.t")["1"] == {"id": 1, "n": 10}
+
+
+# ---- a cluster that is overloaded, or away ----
+
+
+def test_request_is_repeated_while_the_cluster_is_overloaded(target: Cluster) -> None:
+    """A bulk request as a whole, or single actions of it; then the error is one for another attempt."""
+    pauses: list[float] = []
+    with http_receiver() as server:
+        server.status = 429
+        client = replace(target.client, urls=(server.url,), sleep=pauses.append)
+        with pytest.raises(TransientSinkError, match="OpenSearch does not answer") as raised:
+            send_lines(client, "shop.t", [b"{}\n"])
+        assert raised.value.code == "TR-7301"
+        assert pauses == list(PAUSES_S)
+        assert len(server.posts) == len(PAUSES_S) + 1
+        # another node answers
+        nodes = replace(target.client, urls=(server.url, target.url))
+        assert nodes.request("GET", "/").body["version"]["distribution"] == "opensearch"
+
+
+def test_actions_that_are_rejected_for_lack_of_room_are_sent_again(target: Cluster) -> None:
+    statuses = [429, 200]
+
+    class Busy(OpenSearchClient):
+        def request(self, method: str, path: str, body: Any = None, *, accepted: Any = ()) -> Any:
+            answer = super().request(method, path, body, accepted=accepted)
+            status = statuses.pop(0)
+            if status == 200:
+                return answer
+            (item,) = answer.body["items"] if answer.body["errors"] else [{"index": {}}]
+            error = {"type": "rejected_execution_exception", "reason": "queue is full"}
+            item["index"] = {"status": status, "error": error}
+            return replace(answer, body={"errors": True, "items": [item]})
+
+    pauses: list[float] = []
+    client = Busy((target.url,), sleep=pauses.append)
+    line = b'{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"a":1}\n'
+    target.client.request("PUT", "/x", {"aliases": {"shop.t": {}}})
+    assert send_lines(client, "shop.t", [line]) == []  # the second attempt meets the first one's document
+    assert (pauses, statuses) == ([PAUSES_S[0]], [])

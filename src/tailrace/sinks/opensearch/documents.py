@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,6 +129,12 @@ def _lists(array: pa.ListArray) -> pa.StringArray:
         f"[{','.join(listed[start[i] : start[i + 1]])}]" if valid[i] else None for i in range(len(array))
     ]
     return pa.array(texts, pa.string())
+
+
+def json_value(value: object, type_: pa.DataType) -> Any:
+    """A value of a column as a document's source has it."""
+    texts = row_texts([_cell("", pa.array([value], type_))], "", 1, _NO_TABLE)
+    return json.loads(texts[0].as_py())
 
 
 def plain_texts(values: Sequence[object]) -> pa.StringArray:

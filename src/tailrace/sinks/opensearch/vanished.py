@@ -13,8 +13,10 @@ from typing import Any
 
 from tailrace.errors import SinkError
 from tailrace.model.change import REREAD
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.opensearch.bulk import bodies, send_lines
 from tailrace.sinks.opensearch.client import ClusterAnswer, unavailable
+from tailrace.sinks.opensearch.documents import json_value
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import VERSION
 from tailrace.sinks.opensearch.versions import version_of
@@ -45,16 +47,19 @@ def remove(attempt: Attempt, index: Index, refresh: Refresh) -> None:
     """
     version = version_of(attempt.batch, REREAD)
     client = attempt.client
+    marks = None if refresh.marks is None else _Marks.of(refresh.marks, index)
+    if marks is not None and not marks.gone:
+        return
     client.request("POST", f"/{index.path}/_refresh")
     for page in _pages(attempt, index, refresh):
         lines = []
         for document in page:
             if refresh.shard is not None and document.source.get(refresh.shard) != refresh.name:
                 continue
-            if refresh.marks is None:
+            if marks is None:
                 lines.append(_line("delete", document.id, version))
-            elif not _is_marked(document.source, refresh):
-                marked = {**document.source, **_plain(refresh.marks.gone), VERSION: version}
+            elif not marks.are_in(document.source):
+                marked = {**document.source, **marks.gone, VERSION: version}
                 text = json.dumps(marked, ensure_ascii=False).encode()
                 lines.append(_line("index", document.id, version) + text + b"\n")
         for portion in bodies(lines):
@@ -97,24 +102,37 @@ def _require_all_shards(index: Index, answer: ClusterAnswer) -> None:
         raise unavailable(f"a search in `{index.alias}` has failed on a shard")
 
 
-def _is_marked(source: Mapping[str, Any], refresh: Refresh) -> bool:
-    """Whether a document is marked already."""
-    assert refresh.marks is not None
-    telling = refresh.marks.of_existing
-    return bool(telling) and all(source.get(name) not in _values(there) for name, there in telling.items())
+@dataclass(frozen=True)
+class _Marks:
+    """How documents are marked whose rows are gone, with values as documents have them.
 
+    Args:
+        gone: the values of fields that mark a document.
+        there: by field that tells documents apart, its values in those of rows that exist.
+    """
 
-def _values(values: Sequence[Any]) -> list[Any]:
-    return [_plain_value(value) for value in values]
+    gone: Mapping[str, Any]
+    there: Mapping[str, Sequence[Any]]
 
+    @classmethod
+    def of(cls, marks: SoftDelete, index: Index) -> _Marks:
+        held = {column.name.lower(): column for column in index.schema.arrow}
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain_value(value) for name, value in values.items()}
+        def value(name: str, of: object) -> Any:
+            return json_value(of, held[name.lower()].type)
 
+        def names(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+            return ((name, held[name.lower()].name) for name in of)
 
-def _plain_value(value: Any) -> Any:
-    """A value as documents have it."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        telling = marks.of_existing
+        return cls(
+            {field: value(name, marks.gone[name]) for name, field in names(marks.gone)},
+            {field: [value(name, of) for of in telling[name]] for name, field in names(telling)},
+        )
+
+    def are_in(self, source: Mapping[str, Any]) -> bool:
+        """Whether a document is marked already."""
+        return bool(self.there) and all(source.get(name) not in of for name, of in self.there.items())
 
 
 def _line(operation: str, id_: str, version: int) -> bytes:

@@ -80,6 +80,7 @@ class Writer:
         """
         changes = snapshot_inserts(batches, self.index.schema)
         self._write(changes, version_of(self.attempt.batch, SNAPSHOT))
+        failpoint("sink.task")
 
     def write_changes(self, bucket: Sequence[pa.RecordBatch]) -> None:
         """Write all changes of some keys; see `write_snapshot`."""
