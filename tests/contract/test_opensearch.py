@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
+from tailrace.config.sinks import RefusedRow
 from tailrace.errors import ConfigError, SinkError, StateError, TransientSinkError
+from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaEvent
 from tailrace.model.schema_policy import SchemaPolicy
@@ -22,6 +25,7 @@ from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.opensearch import indices, state
 from tailrace.sinks.opensearch.bulk import send_lines
 from tailrace.sinks.opensearch.client import PAUSES_S, OpenSearchClient
+from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
 from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.opensearch.writer import Attempt, Writer
 from tailrace.sinks.replica.changes import split_by_bucket
@@ -174,28 +178,64 @@ def sorted_digests(spark: SparkSession, target: Cluster, sink: OpenSearchSink, l
     return found
 
 
-def test_document_that_a_field_refuses_is_an_error_without_its_value(
-    spark: SparkSession, target: Cluster, sink: OpenSearchSink
-) -> None:
-    """Somebody has made the field another one."""
+def refusing(spark: SparkSession, target: Cluster, sink: OpenSearchSink) -> None:
+    """Write row 1, then make the field `name` one that holds numbers alone, as somebody else might."""
     sink.write(created(spark, row(1, "x")))
     index = indices.find(target.client, "shop.t", STREAM)
     assert index is not None
     target.drop("shop.t")
-    fields = {"id": {"type": "long"}, "name": {"type": "long"}, "_tailrace_version": {"type": "long"}}
-    target.client.request(
-        "PUT",
-        f"/{index.name}",
-        {
-            "aliases": {index.alias: {}},
-            "mappings": {"dynamic": "strict", "_meta": index.meta, "properties": fields},
-        },
-    )
+    fields = {name: {"type": "long"} for name in ("id", "name", "_tailrace_version")}
+    mappings = {"dynamic": "strict", "_meta": index.meta, "properties": fields}
+    body = {"aliases": {index.alias: {}}, "mappings": mappings}
+    target.client.request("PUT", f"/{index.name}", body)
+
+
+def test_document_that_a_field_refuses_is_an_error_without_its_value(
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink
+) -> None:
+    refusing(spark, target, sink)
     with pytest.raises(SinkError, match=r"column `name` of target `shop\.t`") as raised:
         sink.write(created(spark, row(2, "secret"), batch=1))
     assert raised.value.code == "TR-7006"
     assert "secret" not in str(raised.value)
     assert raised.value.table == "shop.t"
+
+
+def test_rows_that_a_field_refuses_are_put_aside_once_and_counted(
+    spark: SparkSession, target: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(target.settings, on_refused_row=RefusedRow.QUARANTINE, max_quarantined=2)
+    sink = OpenSearchSink(settings, Router([]))
+    refusing(spark, target, sink)
+    aside = OpenSearchQuarantine(settings, STREAM.query)
+    assert aside.rows() == []
+    batch = created(spark, row(2, "12"), row(3, "secret"), row(4, "13"), batch=1)
+    monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
+    with pytest.raises(InjectedError):
+        sink.write(batch)
+    monkeypatch.delenv(VARIABLE)
+    target.client.request("DELETE", f"/{state.INDEX}")  # the replay tries all rows again
+    sink = OpenSearchSink(settings, Router([]))
+    batch = created(spark, row(2, "12"), row(3, "secret"), row(4, "13"), batch=1)
+    sink.write(batch)
+    assert target.documents("shop.t") == {"2": row(2, "12"), "4": row(4, "13")}
+    (found,) = aside.rows()
+    assert (found.table, found.target, found.batch, found.op) == ("shop.t", "shop.t", 1, "u")
+    assert (found.key, found.row, found.column) == ({"id": 3}, row(3, "secret"), "name")
+    assert "secret" not in found.reason
+    assert batch.quarantined == {("", "shop.t"): 1}
+
+    more = created(spark, row(5, "a"), row(6, "b"), row(7, "1"), batch=2)
+    with pytest.raises(SinkError, match="more refused rows than") as raised:
+        sink.write(more)
+    assert (raised.value.code, raised.value.table) == ("TR-7040", "shop.t")
+    assert len(aside.rows()) == 1
+    assert OpenSearchQuarantine(settings, "another").rows() == []
+    assert aside.clear("shop.u") == 0
+    assert aside.clear("shop.t") == 1
+    sink.write(more)
+    assert [found.key for found in aside.rows()] == [{"id": 5}, {"id": 6}]
+    sink.close()
 
 
 # ---- versions ----

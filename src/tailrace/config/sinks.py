@@ -658,6 +658,8 @@ class OpenSearchSettings(CommonSettings):
         password: the user's password.
         tls_ca: authorities that sign the nodes' certificates, a PEM file; default: the system's.
         parallelism: tasks that write changes at the same time.
+        on_refused_row: how a row is handled whose document OpenSearch refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
         index_settings: settings of new indices, e.g. `number_of_shards`.
 
     Raises:
@@ -671,6 +673,8 @@ class OpenSearchSettings(CommonSettings):
     password: Secret | None = None
     tls_ca: str | None = None
     parallelism: int = 4
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
     index_settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -687,7 +691,7 @@ class OpenSearchSettings(CommonSettings):
                 f"found {shown(self.url)}, needed http://HOST:PORT or https://HOST:PORT",
                 code="TR-1010",
             )
-        _check_positive(self, "parallelism")
+        _check_positive(self, "parallelism", "max_quarantined")
 
     @property
     def urls(self) -> tuple[str, ...]:

@@ -195,5 +195,9 @@ def quarantine_of(settings: SinkSettings, pipeline: Pipeline, stream: StreamId) 
             from tailrace.sinks.replica.standing import ReplicaQuarantine
 
             return ReplicaQuarantine(settings, pipeline.source.dialect, stream.query)
+        case OpenSearchSettings():
+            from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
+
+            return OpenSearchQuarantine(settings, stream.query)
         case _:
             return None

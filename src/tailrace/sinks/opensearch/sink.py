@@ -13,24 +13,25 @@ which writes all of its documents anew; the fields stay in the mapping.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tailrace.config.sinks import OpenSearchSettings
+from tailrace.config.sinks import OpenSearchSettings, RefusedRow
 from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.opensearch import indices, state, vanished
+from tailrace.sinks.opensearch import indices, quarantine, state, vanished
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.indices import Index, ReadingStart
 from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
 from tailrace.sinks.opensearch.state import Progress
-from tailrace.sinks.opensearch.tasks import write_batch
+from tailrace.sinks.opensearch.tasks import Outcome, write_batch
 from tailrace.sinks.opensearch.versions import version_of
 from tailrace.sinks.opensearch.writer import Attempt
 from tailrace.sinks.replica.plan import Work
@@ -41,6 +42,8 @@ from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.sinks.timings import COMMIT
 from tailrace.spark.cells import TableBatch
+
+_log = logging.getLogger(__name__)
 
 #: An index was deleted while it was written.
 _GONE = "TR-7306"
@@ -114,7 +117,14 @@ class OpenSearchSink:
                 index = self._prepare(client, batch, name, parts, readings.get(name, ()))
             if index is not None and (name not in progress or progress[name].done < batch.id):
                 todo[name] = parts
-        attempt = Attempt(client, {name: self._indices[name] for name in todo}, batch.id, uuid.uuid4().hex)
+        attempt = Attempt(
+            client,
+            {name: self._indices[name] for name in todo},
+            batch.id,
+            uuid.uuid4().hex,
+            self._settings.on_refused_row,
+            self._settings.max_quarantined,
+        )
         begun = {
             name: Progress(
                 name,
@@ -128,10 +138,13 @@ class OpenSearchSink:
         }
         state.write(client, begun.values())
         filled = {name: parts for name, parts in todo.items() if parts}
-        errors = write_batch(batch, filled, attempt, self._settings.parallelism) if filled else {}
-        for name, error in errors.items():
+        outcome = write_batch(batch, filled, attempt, self._settings.parallelism) if filled else Outcome()
+        for name, error in outcome.errors.items():
             with of_one_table(part.table for part in filled[name]):
                 raise error
+        for table, count in outcome.quarantined.items():
+            batch.quarantined[batch.sink, table] += count
+            _log.warning("batch %d: %d rows of table %s refused, now in quarantine", batch.id, count, table)
         for name in todo:
             done = [refresh for refresh in readings.get(name, ()) if refresh.reread.done]
             if done:
@@ -148,6 +161,8 @@ class OpenSearchSink:
         if self._client is None:
             client = OpenSearchClient.of(self._settings)
             state.create(client)
+            if self._settings.on_refused_row is RefusedRow.QUARANTINE:
+                quarantine.create(client)
             self._client = client
         return self._client
 

@@ -10,9 +10,11 @@ other targets. A transient error is raised, and Spark retries the task.
 
 from __future__ import annotations
 
+import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -33,8 +35,8 @@ from tailrace.spark.task_errors import parse_error
 Batches = Iterator[pa.RecordBatch]
 #: Snapshot rows written together, in bytes of Arrow.
 _BYTES = 8 << 20
-_RESULT_COLUMNS = "target string, error string"
-_RESULT = pa.schema([pa.field("target", pa.string()), pa.field("error", pa.string())])
+_RESULT_COLUMNS = "target string, error string, quarantined string"
+_RESULT = pa.schema([pa.field(name, pa.string()) for name in ("target", "error", "quarantined")])
 _BUCKET_COLUMNS = "partition int, target string, changes binary"
 _BUCKET = pa.schema(
     [
@@ -60,7 +62,27 @@ class _TaskInput:
     buckets: Mapping[str, tuple[int, int]]
 
 
-def write_batch(batch: CellBatch, work: Work, attempt: Attempt, parallelism: int) -> dict[str, TailraceError]:
+@dataclass
+class Outcome:
+    """What tasks report.
+
+    Args:
+        errors: the errors of the targets that could not be written.
+        quarantined: number of rows put into quarantine, by source table.
+    """
+
+    errors: dict[str, TailraceError] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
+
+    def add(self, frame: DataFrame) -> None:
+        """Run tasks with rows of _RESULT, and add what they report."""
+        for row in frame.collect():
+            if row["error"] is not None:
+                self.errors[row["target"]] = from_json(row["error"])
+            self.quarantined.update(json.loads(row["quarantined"]))
+
+
+def write_batch(batch: CellBatch, work: Work, attempt: Attempt, parallelism: int) -> Outcome:
     """Write the rows of targets.
 
     Args:
@@ -68,9 +90,6 @@ def write_batch(batch: CellBatch, work: Work, attempt: Attempt, parallelism: int
         work: targets to write, with their parts.
         attempt: the attempt at the batch.
         parallelism: tasks that write changes at the same time.
-
-    Returns:
-        The errors of the targets that could not be written.
 
     Raises:
         TailraceError: a task failed.
@@ -89,21 +108,21 @@ def write_batch(batch: CellBatch, work: Work, attempt: Attempt, parallelism: int
     def cells(*kinds: str) -> DataFrame:
         return batch.frame.where(f.col("kind").isin(*kinds) & listed).select("table", "cell")
 
-    errors: dict[str, TailraceError] = {}
+    outcome = Outcome()
     try:
         if any(part.kind == SNAPSHOT for parts in work.values() for part in parts):
-            errors |= _collect(map_in_arrow(cells(SNAPSHOT), write_snapshot(task_input), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(cells(SNAPSHOT), write_snapshot(task_input), _RESULT_COLUMNS))
         if partitions == 1:
             split, write = bucket_log(task_input), write_log(task_input)
             one = cells(LOG, REREAD).coalesce(1)
-            errors |= _collect(map_in_arrow(one, lambda batches: write(split(batches)), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(one, lambda batches: write(split(batches)), _RESULT_COLUMNS))
         elif partitions:
             changes = map_in_arrow(cells(LOG, REREAD), bucket_log(task_input), _BUCKET_COLUMNS)
             shuffled = changes.repartitionById(partitions, f.col("partition"))
-            errors |= _collect(map_in_arrow(shuffled, write_log(task_input), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(shuffled, write_log(task_input), _RESULT_COLUMNS))
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
-    return errors
+    return outcome
 
 
 def write_snapshot(task_input: _TaskInput) -> Callable[[Batches], Batches]:
@@ -117,7 +136,7 @@ def write_snapshot(task_input: _TaskInput) -> Callable[[Batches], Batches]:
         def flush(target: str) -> None:
             writer = writers.setdefault(target, Writer(task_input.attempt, target))
             rows = buffered.pop(target)
-            results.run(target, partial(writer.write_snapshot, rows))
+            results.run(writer, partial(writer.write_snapshot, rows))
 
         for batch in batches:
             for name, cell in zip(batch.column(0), batch.column(1), strict=True):
@@ -164,20 +183,23 @@ def write_log(task_input: _TaskInput) -> Callable[[Batches], Batches]:
                 buckets.setdefault(target.as_py(), []).append(rows)
         for name, bucket in buckets.items():
             writer = Writer(task_input.attempt, name)
-            results.run(name, partial(writer.write_changes, bucket))
+            results.run(writer, partial(writer.write_changes, bucket))
         yield results.rows()
 
     return task
 
 
 class _Results:
-    """The errors of a task's targets."""
+    """What became of a task's targets."""
 
     def __init__(self) -> None:
         self._errors: dict[str, TailraceError] = {}
+        self._writers: dict[str, Writer] = {}
 
-    def run(self, target: str, write: Callable[[], None]) -> None:
+    def run(self, writer: Writer, write: Callable[[], None]) -> None:
         """Write to a target, unless it has failed; a definite error is noted."""
+        target = writer.target
+        self._writers[target] = writer
         if target in self._errors:
             return
         try:
@@ -188,10 +210,11 @@ class _Results:
             self._errors[target] = error
 
     def rows(self) -> pa.RecordBatch:
-        """The errors as rows of _RESULT."""
-        rows = [{"target": name, "error": error.to_json()} for name, error in self._errors.items()]
+        """The errors and the numbers of rows put aside, as rows of _RESULT."""
+        rows = []
+        for name, writer in self._writers.items():
+            error = self._errors.get(name)
+            text = None if error is None else error.to_json()
+            if text is not None or writer.put_aside:
+                rows.append({"target": name, "error": text, "quarantined": json.dumps(writer.put_aside)})
         return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
-
-
-def _collect(frame: DataFrame) -> dict[str, TailraceError]:
-    return {row["target"]: from_json(row["error"]) for row in frame.collect()}

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.errors import SinkError
+from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
+from tailrace.model.moments import rows_to_python
 from tailrace.sinks.bounded_http import AnswerTooLargeError
-from tailrace.sinks.opensearch import state
+from tailrace.sinks.opensearch import quarantine, state
 from tailrace.sinks.opensearch.bulk import Refused, bodies, index_gone, send_lines
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.versions import CHECK_S, version_of
-from tailrace.sinks.quarantine import refused_error
+from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, refused_error
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
 from tailrace.sinks.replica.dialect import RowOperation
-from tailrace.sinks.replica.unit_writer import RowChanges
+from tailrace.sinks.replica.unit_writer import OPERATION_LETTERS, RowChanges
 
 #: Most rows encoded at once, and most documents that are read at once.
 _ROWS, _DOCUMENTS = 8192, 100
@@ -45,12 +47,16 @@ class Attempt:
         indices: the targets' indices.
         batch: the batch's number.
         epoch: identifies this attempt.
+        policy: what to do with refused rows.
+        most_quarantined: how many rows of a source table may be in quarantine.
     """
 
     client: OpenSearchClient
     indices: Mapping[str, Index]
     batch: int
     epoch: str
+    policy: RefusedRow = RefusedRow.FAIL
+    most_quarantined: int = MOST_QUARANTINED
 
 
 @dataclass
@@ -64,6 +70,8 @@ class Writer:
 
     attempt: Attempt
     target: str
+    #: How many rows were put into quarantine, by source table.
+    put_aside: Counter[str] = field(default_factory=Counter, init=False)
     _checked: float | None = field(default=None, init=False)
 
     @property
@@ -105,7 +113,7 @@ class Writer:
             lines = delete_lines(schema, ids, version)
         else:
             lines = index_lines(rows, schema, ids, version)
-        self._send(changes, lines, range(first, first + len(lines)))
+        self._send(changes, ids, lines, range(first, first + len(lines)))
 
     def _update(self, changes: RowChanges, rows: pa.RecordBatch, first: int, version: int) -> None:
         """Write rows that lack columns; one without a document is skipped."""
@@ -119,18 +127,57 @@ class Writer:
         sources = [documents[i]["_source"] for i in found]
         kept = {name: plain_texts([source.get(name) for source in sources]) for name in changes.absent}
         at = pa.array(found)
-        lines = index_lines(rows.take(at), schema, ids.take(at), version, kept=kept)
-        self._send(changes, lines, [first + i for i in found])
+        ids = ids.take(at)
+        lines = index_lines(rows.take(at), schema, ids, version, kept=kept)
+        self._send(changes, ids, lines, [first + i for i in found])
 
-    def _send(self, changes: RowChanges, lines: pa.BinaryArray, numbers: Sequence[int]) -> None:
-        """Send lines; `numbers`: those of their rows."""
+    def _send(
+        self, changes: RowChanges, ids: pa.StringArray, lines: pa.BinaryArray, numbers: Sequence[int]
+    ) -> None:
+        """Send lines; `numbers`: those of their rows among the changes."""
         done = 0
         for portion in bodies(memoryview(line.as_buffer()) for line in lines):
             self._require_epoch()
-            for refused in send_lines(self.attempt.client, self.index.path, portion):
-                source, position = changes.origin(numbers[done + refused.number])
-                raise _refused(self.target, refused, f"table `{source}` at {position}")
+            refused = send_lines(self.attempt.client, self.index.path, portion)
+            if refused:
+                rows = [(done + r.number, r) for r in refused]
+                self._refuse(changes, {ids[at].as_py(): (numbers[at], r) for at, r in rows})
             done += len(portion)
+
+    def _refuse(self, changes: RowChanges, refused: Mapping[str, tuple[int, Refused]]) -> None:
+        """Put refused rows into quarantine, or raise the error of the first.
+
+        Args:
+            changes: the changes.
+            refused: by the ids of their documents: their numbers among the changes, and why.
+
+        Raises:
+            SinkError: refused rows are errors, or too many are in quarantine.
+        """
+        entries = {}
+        for id_, (number, why) in refused.items():
+            source, position = changes.origin(number)
+            column, reason = _reason(why)
+            column = column if column in self.index.schema.arrow.names else ""
+            if self.attempt.policy is RefusedRow.FAIL:
+                raise refused_error(self.target, column, reason, f"table `{source}` at {position}")
+            (values,) = rows_to_python(changes.rows.slice(number, 1))
+            entries[id_] = QuarantinedRow(
+                source,
+                self.target,
+                self.attempt.batch,
+                OPERATION_LETTERS[changes.operation],
+                position,
+                "TR-7006",
+                reason,
+                WIDEN,
+                {name: values[name] for name in self.index.schema.key},
+                values,
+                column,
+            )
+        stream = self.index.stream.query
+        quarantine.put(self.attempt.client, stream, entries, self.attempt.most_quarantined)
+        self.put_aside.update(entry.table for entry in entries.values())
 
     def _require_epoch(self) -> None:
         now = time.monotonic()
@@ -159,9 +206,7 @@ def read_documents(client: OpenSearchClient, index: Index, ids: Sequence[str]) -
     return documents
 
 
-def _refused(target: str, refused: Refused, where: str) -> SinkError:
-    """The error for a document that OpenSearch refuses; its reason may hold values, which are not shown."""
+def _reason(refused: Refused) -> tuple[str, str]:
+    """The field and the reason for which a document is refused, without values, which OpenSearch's has."""
     found = _FIELD.search(refused.reason)
-    column, type_ = found.groups() if found else ("", "")
-    reason = f"the value is none of type {type_}" if found else refused.kind
-    return refused_error(target, column, reason, where)
+    return (found[1], f"the value is none of type {found[2]}") if found else ("", refused.kind)
