@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,8 +23,8 @@ from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaEve
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.opensearch import indices, state
-from tailrace.sinks.opensearch.bulk import send_lines
+from tailrace.sinks.opensearch import bulk, indices, state
+from tailrace.sinks.opensearch.bulk import portions, send
 from tailrace.sinks.opensearch.client import PAUSES_S, OpenSearchClient
 from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
 from tailrace.sinks.opensearch.sink import OpenSearchSink
@@ -435,11 +436,12 @@ def test_documents_have_the_columns_of_a_table_that_was_read_again(
 def test_request_is_repeated_while_the_cluster_is_overloaded(target: Cluster) -> None:
     """A bulk request as a whole, or single actions of it; then the error is one for another attempt."""
     pauses: list[float] = []
+    (portion,) = portions(pa.array([b"{}\n"]))
     with http_receiver() as server:
         server.status = 429
         client = replace(target.client, urls=(server.url,), sleep=pauses.append)
         with pytest.raises(TransientSinkError, match="OpenSearch does not answer") as raised:
-            send_lines(client, "shop.t", [b"{}\n"])
+            send(client, "shop.t", portion)
         assert raised.value.code == "TR-7301"
         assert pauses == list(PAUSES_S)
         assert len(server.posts) == len(PAUSES_S) + 1
@@ -454,17 +456,34 @@ def test_actions_that_are_rejected_for_lack_of_room_are_sent_again(target: Clust
     class Busy(OpenSearchClient):
         def request(self, method: str, path: str, body: Any = None, *, accepted: Any = ()) -> Any:
             answer = super().request(method, path, body, accepted=accepted)
+            if "status" not in path:
+                return replace(answer, body={"errors": True})
             status = statuses.pop(0)
+            assert [next(iter(item.values()))["status"] for item in answer.body["items"]] == [409]
             if status == 200:
                 return answer
-            (item,) = answer.body["items"] if answer.body["errors"] else [{"index": {}}]
             error = {"type": "rejected_execution_exception", "reason": "queue is full"}
-            item["index"] = {"status": status, "error": error}
-            return replace(answer, body={"errors": True, "items": [item]})
+            return replace(answer, body={"items": [{"index": {"status": status, "error": error}}]})
 
     pauses: list[float] = []
     client = Busy((target.url,), sleep=pauses.append)
     line = b'{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"a":1}\n'
     target.client.request("PUT", "/x", {"aliases": {"shop.t": {}}})
-    assert send_lines(client, "shop.t", [line]) == []  # the second attempt meets the first one's document
+    (portion,) = portions(pa.array([line]))
+    assert send(client, "shop.t", portion) == []
     assert (pauses, statuses) == ([PAUSES_S[0]], [])
+
+
+def test_lines_are_sent_in_portions_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_MOST_BYTES", 10)
+    monkeypatch.setattr(bulk, "_MOST_ACTIONS", 3)
+    texts = [b"-", b"x" * 25, b"12345", b"12345", b"1", b"", b"2", b"3", b"x" * 11]
+    found = [(p.first, p.count, p.body) for p in portions(pa.array(texts, pa.binary()).slice(1))]
+    assert found == [
+        (0, 1, b"x" * 25),
+        (1, 2, b"12345" * 2),
+        (3, 3, b"12"),
+        (6, 1, b"3"),
+        (7, 1, b"x" * 11),
+    ]
+    assert list(portions(pa.array([], pa.binary()))) == []

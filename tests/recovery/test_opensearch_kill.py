@@ -60,7 +60,7 @@ def killed(request, mysql, busy, tmp_path):
 def test_documents_are_exact_after_kills_at_every_failpoint(mysql, busy, killed):
     run, check = killed
     own = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
-    run_through(mysql, busy, run, (*own, *KILLS))
+    run_through(mysql, busy, run, (*KILLS, *own))
     check()
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.config.sinks import OpenSearchSettings
+from tailrace.sinks.base import StreamId
 from tailrace.sinks.opensearch.client import OpenSearchClient
+from tailrace.sinks.opensearch.indices import find
 from tailrace.sinks.opensearch.mapping import VERSION
 from tailrace.sinks.opensearch.names import alias_of, quoted
 from tailrace.sinks.opensearch.sink import OpenSearchSink
@@ -51,6 +55,17 @@ class Cluster:
             for source in self.documents(name).values()
         ]
 
+    def typed_rows(self, name: str, stream: StreamId) -> list[Row]:
+        """A target's rows, with values of the types that the sink has noted."""
+        index = find(self.client, name, stream)
+        if index is None:
+            return []
+        types = {field.name: field.type for field in index.schema.arrow}
+        return [
+            {column: _of_type(types[column], value) for column, value in source.items()}
+            for source in self.documents(name).values()
+        ]
+
     def drop(self, name: str) -> None:
         """Delete the index of a target."""
         self.client.request("DELETE", f"/{quoted(alias_of(name))}-tailrace")
@@ -74,6 +89,19 @@ def _as_python(column: str, value: Any) -> Any:
         case "data":
             return base64.b64decode(value)
     return value
+
+
+def _of_type(type_: pa.DataType, value: Any) -> Any:
+    """A value of a document as Python has it."""
+    if value is None:
+        return None
+    if pa.types.is_decimal(type_):
+        return Decimal(value)
+    if pa.types.is_timestamp(type_):
+        return datetime.fromisoformat(value)
+    if pa.types.is_date(type_):
+        return date.fromisoformat(value)
+    return base64.b64decode(value) if pa.types.is_binary(type_) else value
 
 
 def cluster(request: Any) -> Cluster:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.config.sinks import OpenSearchSettings
-from tailrace.sinks.opensearch.bulk import action, bodies, send_lines
+from tailrace.sinks.opensearch.bulk import action, send_all
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.quarantine import QuarantinedRow, too_many
 
@@ -67,9 +67,7 @@ def put(client: OpenSearchClient, stream: str, rows: Mapping[str, QuarantinedRow
         noted = {"stream": stream, "target": row.target, "table": row.table, "batch": row.batch}
         text = json.dumps({**noted, "row": row.to_json()}, ensure_ascii=False)
         lines.append(f"{action('index', id_)}\n{text}\n".encode())
-    for portion in bodies(lines):
-        refused = send_lines(client, INDEX, portion, is_alias=False)
-        assert not refused, refused[0].kind
+    send_all(client, INDEX, lines)
 
 
 @dataclass(frozen=True)

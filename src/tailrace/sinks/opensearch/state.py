@@ -17,7 +17,7 @@ from typing import Any
 
 from tailrace.errors import TransientSinkError
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.opensearch.bulk import action, send_lines
+from tailrace.sinks.opensearch.bulk import action, send_all
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.names import alias_of
 
@@ -77,8 +77,7 @@ def write(client: OpenSearchClient, progress: Iterable[Progress]) -> None:
         f"{action('index', alias_of(p.target))}\n{json.dumps(asdict(p), ensure_ascii=False)}\n".encode()
         for p in progress
     ]
-    if lines:
-        send_lines(client, INDEX, lines, is_alias=False)
+    send_all(client, INDEX, lines)
 
 
 def require_epoch(client: OpenSearchClient, target: str, epoch: str) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.errors import SinkError
 from tailrace.model.change import REREAD
 from tailrace.model.soft_delete import SoftDelete
-from tailrace.sinks.opensearch.bulk import bodies, send_lines
+from tailrace.sinks.opensearch.bulk import portions, send
 from tailrace.sinks.opensearch.client import ClusterAnswer, unavailable
 from tailrace.sinks.opensearch.documents import json_value
 from tailrace.sinks.opensearch.indices import Index
@@ -62,8 +64,8 @@ def remove(attempt: Attempt, index: Index, refresh: Refresh) -> None:
                 marked = {**document.source, **marks.gone, VERSION: version}
                 text = json.dumps(marked, ensure_ascii=False).encode()
                 lines.append(_line("index", document.id, version) + text + b"\n")
-        for portion in bodies(lines):
-            for refused in send_lines(client, index.path, portion):
+        for portion in portions(pa.array(lines, pa.binary())):
+            for refused in send(client, index.path, portion):
                 raise SinkError(
                     f"a document of target `{index.target}` whose row is gone cannot be removed",
                     f"HTTP {refused.status}: {refused.kind}",

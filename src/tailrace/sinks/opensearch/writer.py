@@ -23,7 +23,7 @@ from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
 from tailrace.model.moments import rows_to_python
 from tailrace.sinks.bounded_http import AnswerTooLargeError
 from tailrace.sinks.opensearch import quarantine, state
-from tailrace.sinks.opensearch.bulk import Refused, bodies, index_gone, send_lines
+from tailrace.sinks.opensearch.bulk import Refused, index_gone, portions, send
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts
 from tailrace.sinks.opensearch.indices import Index
@@ -135,14 +135,11 @@ class Writer:
         self, changes: RowChanges, ids: pa.StringArray, lines: pa.BinaryArray, numbers: Sequence[int]
     ) -> None:
         """Send lines; `numbers`: those of their rows among the changes."""
-        done = 0
-        for portion in bodies(memoryview(line.as_buffer()) for line in lines):
+        for portion in portions(lines):
             self._require_epoch()
-            refused = send_lines(self.attempt.client, self.index.path, portion)
+            refused = send(self.attempt.client, self.index.path, portion)
             if refused:
-                rows = [(done + r.number, r) for r in refused]
-                self._refuse(changes, {ids[at].as_py(): (numbers[at], r) for at, r in rows})
-            done += len(portion)
+                self._refuse(changes, {ids[r.number].as_py(): (numbers[r.number], r) for r in refused})
 
     def _refuse(self, changes: RowChanges, refused: Mapping[str, tuple[int, Refused]]) -> None:
         """Put refused rows into quarantine, or raise the error of the first.
