@@ -33,6 +33,7 @@ from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.route import Router
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.requests import RequestDirectory
+from tests.contract.test_far_dates import BY_DAY, ROWS, SHAPE
 from tests.contract.test_sinks import reread
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import INT, TEXT, changes, table
@@ -152,6 +153,33 @@ def test_values_of_each_type_are_whole_in_the_document_and_found_by_searches(
         {"term": {"l.keyword": "a,\"'\\"}},
     ):
         assert hits(query) == ["1"], query
+
+
+def test_dates_of_any_year_are_found_as_what_they_are(
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink
+) -> None:
+    """PostgreSQL's infinities, years B.C. and after 9999."""
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, [("r", None, r) for r in ROWS]))]))
+    far = {
+        "1": ("+5881580-07-11", "+294247-01-10T04:00:54.775807"),
+        "2": ("-5877641-06-23", "-290308-12-21T19:59:05.224192"),
+        "3": ("-0043-03-15", "-0043-03-15T00:00:00"),
+        "4": ("+12024-03-15", "+12024-03-15T00:00:00"),
+    }
+    found = target.documents("shop.t")
+    for id_, (day, wall) in far.items():
+        assert (found[id_]["day"], found[id_]["wall"], found[id_]["instant"]) == (day, wall, f"{wall}Z")
+    assert (found["5"]["day"], found["5"]["wall"]) == ("2024-02-29", "2024-02-29T12:34:56")
+    body = {"sort": ["day"], "_source": False}
+    hits = target.client.request("POST", "/shop.t/_search", body).body["hits"]["hits"]
+    days = [r["day"] * 86_400_000 for r in sorted(ROWS, key=lambda r: r["day"])]
+    assert [hit["sort"] for hit in hits] == [[ms] for ms in days]
+    body = {"sort": ["wall"], "_source": False}
+    hits = target.client.request("POST", "/shop.t/_search", body).body["hits"]["hits"]
+    assert [hit["_id"] for hit in hits] == ["2", "3", "5", "4", "1"]
+    by_day = cell_batch(spark, 1, [("snapshot", changes(BY_DAY, [("r", None, r) for r in ROWS]))])
+    sink.write(by_day)
+    assert set(target.documents("shop.by_day")) == {day for day, _ in far.values()} | {"2024-02-29"}
 
 
 def test_ids_are_the_keys_and_too_long_ones_are_digests(

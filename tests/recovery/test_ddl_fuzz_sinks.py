@@ -185,7 +185,7 @@ def _opensearch(request: Any) -> Any:
     target = opensearch.cluster(request)
     return (
         lambda router: OpenSearchSink(target.settings, router),
-        lambda _: target.typed_rows(TARGET, STREAM),
+        lambda _: target.typed_rows(TARGET),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.config.sinks import OpenSearchSettings
-from tailrace.sinks.base import StreamId
 from tailrace.sinks.opensearch.client import OpenSearchClient
-from tailrace.sinks.opensearch.indices import find
 from tailrace.sinks.opensearch.mapping import VERSION
 from tailrace.sinks.opensearch.names import alias_of, quoted
 from tailrace.sinks.opensearch.sink import OpenSearchSink
+from tailrace.sinks.replica.target_schema import TargetSchema
 from tests.support.sinks.case import Row, SinkCase
 
 
@@ -55,12 +55,14 @@ class Cluster:
             for source in self.documents(name).values()
         ]
 
-    def typed_rows(self, name: str, stream: StreamId) -> list[Row]:
+    def typed_rows(self, name: str) -> list[Row]:
         """A target's rows, with values of the types that the sink has noted."""
-        index = find(self.client, name, stream)
-        if index is None:
+        answer = self.client.request("GET", f"/{quoted(alias_of(name))}", accepted=(404,))
+        if answer.status == 404:
             return []
-        types = {field.name: field.type for field in index.schema.arrow}
+        (index,) = answer.body.values()
+        noted = json.dumps(index["mappings"]["_meta"]["tailrace"]["schema"])
+        types = {field.name: field.type for field in TargetSchema.from_json(name, noted).arrow}
         return [
             {column: _of_type(types[column], value) for column, value in source.items()}
             for source in self.documents(name).values()

@@ -21,6 +21,7 @@ from tailrace.formats.encodings.json_documents import row_texts
 from tailrace.formats.encodings.layout import Cell, dumps
 from tailrace.formats.kernels import value_kinds
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sinks.opensearch.dates import iso_text
 from tailrace.sinks.opensearch.mapping import VERSION
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.text_form import as_text
@@ -115,8 +116,9 @@ def _stored_text(array: pa.Array) -> pa.StringArray:
     """The values as text: dates and times in the form of ISO 8601."""
     if pa.types.is_duration(array.type):
         array = array.cast(pa.int64())
-    texts = as_text(array)
-    return pc.replace_substring(texts, " ", "T") if pa.types.is_timestamp(array.type) else texts
+    if pa.types.is_date32(array.type) or pa.types.is_timestamp(array.type):
+        return iso_text(array)
+    return as_text(array)
 
 
 def _lists(array: pa.ListArray) -> pa.StringArray:
