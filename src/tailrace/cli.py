@@ -27,6 +27,7 @@ from tailrace.config.sinks import (
     DeltaSettings,
     IcebergSettings,
     MySqlSettings,
+    OpenSearchSettings,
     PostgresSettings,
     SinkSettings,
     WriteMode,
@@ -652,7 +653,7 @@ def _appends(sink: SinkSettings) -> bool:
     match sink:
         case DeltaSettings() | IcebergSettings():
             return sink.mode is not WriteMode.UPSERT
-        case ConsoleSettings() | MySqlSettings() | PostgresSettings():
+        case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
             return False
         case _:
             return True

@@ -75,6 +75,7 @@ SUBJECTS = {
     "70": "Sinks",
     "71": "Delta",
     "72": "Iceberg",
+    "73": "OpenSearch",
     "74": "Kafka",
     "75": "Schema registry",
     "76": "Messages",
@@ -1866,6 +1867,48 @@ CATALOGUE = {
         (SinkError,),
         "The files may have been overwritten or damaged.",
         "Roll back to an older snapshot: `CALL system.rollback_to_snapshot('t', id)`.",
+    ),
+    # ---- 73 OpenSearch -------------------------------------------------------------------------------------
+    "TR-7301": Condition(
+        "OpenSearch does not answer",
+        (TransientSinkError,),
+        "No node at the addresses of `url` answers in time, or all of them are overloaded (429) or "
+        "unavailable.",
+        "Check that the cluster runs, is not red, and that `url` has its addresses.",
+    ),
+    "TR-7302": Condition(
+        "OpenSearch rejects the client",
+        (SinkError,),
+        "It answers 401 or 403: the user or password is wrong or missing, or the user lacks a right. A "
+        "cluster also answers 403 while its indices are blocked, e.g. read-only because a disk is full.",
+        "Check `user` and `password`. The user needs to create, read and write the indices and aliases of "
+        "the targets and `tailrace_state`. Free disk space, and remove the block.",
+    ),
+    "TR-7303": Condition(
+        "OpenSearch refuses a request",
+        (SinkError,),
+        "Its reason is in the detail: e.g. a setting in `index-settings` that it does not know, or a limit "
+        "of the cluster.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7304": Condition(
+        "OpenSearch redirects to another address",
+        (SinkError,),
+        "Rows and credentials are sent to the configured addresses only, so redirects are not followed.",
+        "Set `url` to addresses that answer without a redirect.",
+    ),
+    "TR-7305": Condition(
+        "OpenSearch's certificate is not trusted",
+        (SinkError,),
+        "It is signed by an authority that this machine does not know.",
+        "Set `tls-ca` to the certificate of its authority.",
+    ),
+    "TR-7306": Condition(
+        "an index has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted the index of a target, or its alias, while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the index is created anew and filled from the "
+        "source.",
     ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(

@@ -32,6 +32,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.route import Router
 from tailrace.verify.target import target_after
 from tests.support import postgres as postgres_support
@@ -40,7 +41,7 @@ from tests.support.databases import named_rows
 from tests.support.ddl import MySqlTable, PostgresTable, RandomTable
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import read
-from tests.support.sinks import replica
+from tests.support.sinks import opensearch, replica
 from tests.support.sinks.case import Row
 from tests.support.sinks.iceberg import table_rows
 
@@ -49,7 +50,7 @@ SEEDS = range(20)
 STEPS = 12
 PRODUCTS = ("mysql", "mariadb", "postgres")
 #: Sinks with no test but slow ones: Delta's changes wait unless the settings say otherwise.
-SLOW = ("delta", "mariadb")
+SLOW = ("delta", "mariadb", "opensearch")
 #: The target's name: not the source's, which may be on the same server.
 TARGET = "shop.t"
 #: Lakes whose targets have no column that the table no longer has; others keep history.
@@ -180,6 +181,14 @@ def _replica(make_case: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _opensearch(request: Any) -> Any:
+    target = opensearch.cluster(request)
+    return (
+        lambda router: OpenSearchSink(target.settings, router),
+        lambda _: target.typed_rows(TARGET),
+    )
+
+
 SINKS = {
     "delta": _delta(WriteMode.UPSERT),
     "delta, changes that wait": _delta(WriteMode.UPSERT, 3600),
@@ -189,6 +198,7 @@ SINKS = {
     "mysql": _replica(replica.mysql),
     "mariadb": _replica(replica.mariadb),
     "postgresql": _replica(replica.postgres),
+    "opensearch": _opensearch,
 }
 
 

@@ -645,6 +645,57 @@ class KafkaSettings(CommonSettings):
 
 
 @dataclass(frozen=True)
+class OpenSearchSettings(CommonSettings):
+    """Documents of an OpenSearch cluster, one for each row.
+
+    Args:
+        url: a node's address, or several separated by commas.
+        user: user for basic authentication.
+        password: the user's password.
+        tls_ca: authorities that sign the nodes' certificates, a PEM file; default: the system's.
+        parallelism: tasks that write changes at the same time.
+        on_refused_row: how a row is handled whose document OpenSearch refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
+        index_settings: settings of new indices, e.g. `number_of_shards`.
+
+    Raises:
+        ConfigError: an address is none or holds a user, or a value is out of its range.
+    """
+
+    type: ClassVar[str] = "opensearch"
+    extra: ClassVar[str | None] = None
+    url: str
+    user: str | None = None
+    password: Secret | None = None
+    tls_ca: str | None = None
+    parallelism: int = 4
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
+    index_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "@" in self.url:
+            raise ConfigError(
+                "`sink.url` is wrong",
+                "an address holds no user and no password",
+                "use `user` and `password`",
+                code="TR-1013",
+            )
+        if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
+            raise ConfigError(
+                "`sink.url` is wrong",
+                f"found {shown(self.url)}, needed http://HOST:PORT or https://HOST:PORT",
+                code="TR-1010",
+            )
+        _check_positive(self, "parallelism", "max_quarantined")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The nodes' addresses."""
+        return tuple(url.strip().rstrip("/") for url in self.url.split(",") if url.strip())
+
+
+@dataclass(frozen=True)
 class ConsoleSettings(CommonSettings):
     """Changes printed to the terminal."""
 
@@ -672,6 +723,7 @@ SinkSettings = (
     | ParquetSettings
     | JsonSettings
     | KafkaSettings
+    | OpenSearchSettings
     | ConsoleSettings
     | MySqlSettings
     | PostgresSettings
@@ -687,6 +739,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         ParquetSettings,
         JsonSettings,
         KafkaSettings,
+        OpenSearchSettings,
         ConsoleSettings,
         MySqlSettings,
         PostgresSettings,
