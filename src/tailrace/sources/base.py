@@ -131,6 +131,25 @@ class Activity:
     replica_lag_s: float | None = None
 
 
+class LoadWatch(Protocol):
+    """Looks at what others do on a server; used by one thread."""
+
+    def others(self) -> float | None:
+        """The sessions of others that run a statement now, or did on average since the last call.
+
+        Those of Tailrace and of replication are left out, and those that only wait for locks or sleep.
+
+        Returns:
+            None: it is not known yet, or the user may not see it.
+
+        Raises:
+            TailraceError: the server does not answer, or refuses.
+        """
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
 class CapturedTable(Protocol):
     """A table found in the catalog."""
 
@@ -336,6 +355,13 @@ class Source(ABC):
             SourceError: the user may not see it.
             TransientSourceError: the server cannot be reached.
         """
+
+    def load_watch(self) -> LoadWatch | None:
+        """What looks at the load of the server that rows are read from, by a connection of its own.
+
+        None: nothing can be known of it.
+        """
+        return None
 
     def rows_held(self) -> str:
         """Why no rows can be read now from the server of `snapshotUrl`; "": they can be, or there is none."""
