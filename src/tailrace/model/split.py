@@ -29,6 +29,8 @@ class SnapshotSplit:
         where: a condition (`model.condition`). Other rows are left out, unless they change while they are
             read; None: all rows.
         tables: the patterns of the captured tables; None: those of the stream's options.
+        time_share: the share of the time, below 1, in which the server may work for the split: the reader
+            pauses. None: all of the time.
     """
 
     table: TableSchema
@@ -40,6 +42,7 @@ class SnapshotSplit:
     reread: bool = False
     where: str | None = None
     tables: tuple[str, ...] | None = None
+    time_share: float | None = None
 
 
 @dataclass(frozen=True)

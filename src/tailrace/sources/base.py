@@ -279,7 +279,7 @@ class Log(ABC):
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a key range: all the rows in `(after, upto]`."""
+    """Some rows of a key range: all the rows in `(after, upto]`, each as some SELECT saw it."""
 
     rows: pa.StructArray
     after: Key | None
@@ -626,7 +626,11 @@ class Session(ABC):
 
     @abstractmethod
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range as they are now, page by page, each one consistent SELECT.
+        """The rows of the split's range as they are now, page by page.
+
+        A page is one SELECT, or several of parts of its range. All of them begin after the page before was
+        used, and end before the page is returned: so what they saw lies between the split's position and the
+        log's end after that, and the log in between has every row that differs or that they saw twice.
 
         Rows of a table that was altered since it was planned may have another schema.
         """

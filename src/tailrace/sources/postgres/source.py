@@ -31,8 +31,8 @@ from tailrace.sources.base import (
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
-from tailrace.sources.postgres.checks.load import PostgresLoadWatch
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
+from tailrace.sources.postgres.checks.load import PostgresLoadWatch
 from tailrace.sources.postgres.checks.reshaping import Reshaping
 from tailrace.sources.postgres.connection import (
     Connection,

@@ -1,8 +1,8 @@
 """What others do on a server of MySQL or MariaDB, so that reading tables does not slow them down.
 
-With the privilege PROCESS every session shows in the list of processes. Without it only those of the same user
-do: then what `Threads_running` counts beyond them belongs to others, or is a replica that reads the log. The
-server says how many replicas there are; if it does not, nothing is known.
+With the privilege PROCESS every session shows in the list of processes. Without it only those of the same
+user do: then what `Threads_running` counts beyond them belongs to others, or is a replica that reads the log.
+The server says how many replicas there are; if it does not, nothing is known.
 
 Sessions of Tailrace have its user and no default database.
 """
