@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError
+from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableId
 from tailrace.sources import registry
 from tests.support import postgres as postgres_support
@@ -150,6 +151,21 @@ def test_others_are_known_without_a_privilege_to_see_them(shop: Shop) -> None:
                 wait_until(lambda: watch.others() is None, 10, "sessions that are hidden")
             else:
                 wait_until(lambda: (watch.others() or 0) >= 1.5, 10, "sessions that work")
+
+
+def test_busy_server_is_read_slowly_and_to_the_end(shop: Shop) -> None:
+    with working(shop, 3), Engine(shop.options(snapshotProtection="auto")) as engine:
+        engine.plan.hold()
+        found, shares, slowed = [], set(), ""
+        while (batch := engine.next()) is not None:
+            splits = [s for s in engine.plan.splits(*batch) if isinstance(s, SnapshotSplit)]
+            shares |= {split.time_share for split in splits}
+            slowed = slowed or engine.plan.slowed_by
+            found.extend(row["id"] for row in rows_of(engine.read(*batch)[0]))
+    assert sorted(found) == list(range(ROWS))
+    assert "snapshotProtection" in slowed
+    assert engine.plan.slowed_by == ""
+    assert all(share is not None and share < 0.5 for share in shares)
 
 
 def test_sessions_that_run_a_statement_are_counted(shop: Shop) -> None:

@@ -25,6 +25,7 @@ def options_for(server, tables: str, **given: Any) -> SourceOptions:
             "user": server.user,
             "password": server.password,
             "tables": tables,
+            "snapshotProtection": "none",  # what writers of a test do to the pace has tests of its own
             **{k: str(v) for k, v in given.items()},
         }
     )
@@ -37,7 +38,7 @@ class Engine:
         self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session
     ) -> None:
         self.options = options
-        self._session = session
+        self.session = session
         self.plan = Enumerator(options, registry.source(options), parallelism=parallelism)
         self.offset = StreamOffset()
 
@@ -64,7 +65,7 @@ class Engine:
         """The batch's snapshot and log part."""
         snapshot, log = [], []
         for split in self.plan.splits(start, end):
-            session = self._session(self.options.capturing(split.tables))
+            session = self.session(self.options.capturing(split.tables))
             try:
                 if isinstance(split, SnapshotSplit):
                     exact = self.options.exactly_once

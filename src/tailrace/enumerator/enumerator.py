@@ -392,16 +392,13 @@ class Enumerator:
     @property
     def held_by(self) -> str:
         """The limit because of which no rows of tables are read now; "" if none are held."""
-        return self._pace.held_by if self._has_rows_left else ""
+        has_rows = self._offset.is_new or self._offset.tables or unfinished(self._offset)
+        return self._pace.held_by if has_rows else ""
 
     @property
     def slowed_by(self) -> str:
         """Why rows of tables are read slowly now; "" if they are not."""
-        return "" if self.held_by or not self._has_rows_left else self._load.slowed_by
-
-    @property
-    def _has_rows_left(self) -> bool:
-        return bool(self._offset.is_new or self._offset.tables or unfinished(self._offset))
+        return "" if self.held_by else self._load.slowed_by
 
     def close(self) -> None:
         """Stop following the log and close the connections."""
