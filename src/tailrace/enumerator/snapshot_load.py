@@ -127,8 +127,8 @@ class SnapshotLoad:
             self._rows, self._begun, self.slowed_by = FIRST_ROWS, None, ""
             return chunk_rows, splits
         self.slowed_by = (
-            f"others run {mean:.1f} statements at a time, so that rows of tables have {self.share:.0%} "
-            "of the time (snapshotProtection)"
+            f"others run {mean:.1f} statements at a time, and rows have {self.share:.0%} of the time "
+            "(snapshotProtection)"
         )
         now = self._clock()
         if self._begun is not None:
@@ -163,7 +163,7 @@ class _Looks:
 
     Args:
         watch: looks; closed by the thread.
-        add: is told the sessions of others.
+        add: receives the number of sessions of others.
     """
 
     def __init__(self, watch: LoadWatch, add: Callable[[float], None]) -> None:

@@ -87,8 +87,7 @@ def test_busy_server_is_read_in_chunks_that_grow_while_batches_are_short_and_shr
     assert server.load.chunks(250_000, 16) == (FIRST_ROWS, 1)
     assert server.load.share == pytest.approx(0.2)
     assert server.load.slowed_by == (
-        "others run 4.0 statements at a time, so that rows of tables have 20% of the time "
-        "(snapshotProtection)"
+        "others run 4.0 statements at a time, and rows have 20% of the time (snapshotProtection)"
     )
     sizes = []
     for took in [0.5] * 4 + [2.0] + [5.0] * 7:

@@ -1,8 +1,8 @@
 """What others do on a PostgreSQL server, so that reading tables does not slow them down.
 
 With the privileges of pg_read_all_stats the state of every session shows. Without them the server's counters
-of busy time tell of all sessions together: what is not ours belongs to others. They
-grow when a transaction ends, once a second, so that only their mean over some seconds means something.
+of busy time count all sessions together: what is not ours belongs to others. They grow when a transaction
+ends, once a second, so that only their mean over some seconds means something.
 
 Sessions of Tailrace have its application_name.
 """
