@@ -16,8 +16,9 @@ import pyarrow as pa
 
 #: Rows of the first statement, most rows and about the most bytes of each.
 FIRST_ROWS, MOST_ROWS, MOST_BYTES = 50, 200, 64 << 10
-#: Most seconds of a pause: what took longest may have been the reader itself, as when it is compiled.
-MOST_PAUSE_S = 5.0
+#: Most seconds of the first pause, and of others. What takes longest at first is the reader itself, which
+#: loads what decodes rows.
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 5.0
 
 
 class Pauses:
@@ -41,6 +42,7 @@ class Pauses:
         self._share = share
         self._sleep = sleep
         self._clock = clock
+        self._most_s = FIRST_PAUSE_S
         self.rows = FIRST_ROWS
 
     @contextmanager
@@ -49,7 +51,8 @@ class Pauses:
         begun = self._clock()
         yield
         took = self._clock() - begun
-        self._sleep(min(MOST_PAUSE_S, took * (1 / self._share - 1)))
+        self._sleep(min(self._most_s, took * (1 / self._share - 1)))
+        self._most_s = MOST_PAUSE_S
 
     def read(self, rows: pa.StructArray) -> None:
         """A statement gave these rows: the next one asks for as many as their size allows."""
