@@ -163,7 +163,7 @@ def _rows(query: StreamingQuery | None) -> int:
 
 
 def main() -> None:
-    """Make the data, run the rounds, print the medians: of the ratios, too, each to its own round."""
+    """Make the data, run the rounds, print the medians and what p99 is to that of the round's first turn."""
     parser = argparse.ArgumentParser(prog="python -m bench.protection", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     sizes = (
@@ -212,10 +212,9 @@ def main() -> None:
         p50, p99, rows = (
             statistics.median(getattr(figure, field.name) for figure in figures) for field in fields(Figure)
         )
-        ratio = statistics.median(figure.p99_ms / a for figure, a in zip(figures, alone, strict=True))
-        sys.stdout.write(
-            f"{name:24} p50 {p50:7.2f} ms  p99 {p99:7.2f} ms ({ratio:4.2f})  {rows:12,.0f} rows/s\n"
-        )
+        ratios = sorted(figure.p99_ms / a for figure, a in zip(figures, alone, strict=True))
+        ratio = f"{statistics.median(ratios):4.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}"
+        sys.stdout.write(f"{name:24} p50 {p50:7.2f} ms  p99 {p99:7.2f} ms ({ratio})  {rows:12,.0f} rows/s\n")
 
 
 if __name__ == "__main__":
