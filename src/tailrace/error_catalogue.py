@@ -827,6 +827,13 @@ CATALOGUE = {
         "transactions of its own, and with the same tables. As a warning: it may be written to.",
         "Do what the message says on the replica, or leave out `snapshotUrl`.",
     ),
+    "TR-2123": Condition(
+        "what others do on the server is not known",
+        (),
+        "MariaDB shows it only to users with the privilege PROCESS. Without it `snapshotProtection` does "
+        "nothing: tables are read at full speed while others use the server.",
+        "`GRANT PROCESS ON *.* TO user`, or `snapshotProtection: none`.",
+    ),
     # ---- 22 Preflight: PostgreSQL --------------------------------------------------------------------------
     "TR-2201": Condition(
         "`wal_level` is not logical",

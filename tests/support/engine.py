@@ -25,6 +25,7 @@ def options_for(server, tables: str, **given: Any) -> SourceOptions:
             "user": server.user,
             "password": server.password,
             "tables": tables,
+            "snapshotProtection": "none",  # what writers of a test do to the pace has tests of its own
             **{k: str(v) for k, v in given.items()},
         }
     )
@@ -37,7 +38,7 @@ class Engine:
         self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session
     ) -> None:
         self.options = options
-        self._session = session
+        self.session = session
         self.plan = Enumerator(options, registry.source(options), parallelism=parallelism)
         self.offset = StreamOffset()
 
@@ -65,7 +66,7 @@ class Engine:
         snapshot, log = [], []
         for split in self.plan.splits(start, end):
             options = self.options.capturing(split.tables, split.columns)
-            session = self._session(options)
+            session = self.session(options)
             skips = options.columns.skips_unchanged
             try:
                 if isinstance(split, SnapshotSplit):

@@ -337,6 +337,16 @@ class SourceOptions:
     snapshot_chunk_rows: int = field(
         default=250_000, metadata=option(positive, "a number > 0", "Rows per snapshot split.")
     )
+    snapshot_protection: str = field(
+        default="auto",
+        metadata=option(
+            one_of("auto", "none"),
+            "auto | none",
+            "`auto`: while others use the server, rows of tables are read in a small share of the time, so "
+            "that they hardly wait longer; a server that is not busy is read at full speed. `none`: "
+            "every server is.",
+        ),
+    )
     snapshot_max_rows_per_second: int | None = field(
         default=None,
         metadata=option(

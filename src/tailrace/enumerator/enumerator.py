@@ -47,6 +47,7 @@ from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.shapes import Shapes
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
+from tailrace.enumerator.snapshot_load import SnapshotLoad
 from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
@@ -70,6 +71,7 @@ from tailrace.sources.base import (
     GONE,
     TRUNCATED,
     Activity,
+    LoadWatch,
     Log,
     LogClock,
     LogRange,
@@ -139,6 +141,7 @@ class Enumerator:
             rows_held=self._rows_held,
             held_log=lambda: self.log_room.held_bytes,
         )
+        self._load = SnapshotLoad(self._load_watch, clock)
         self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
         #: Whether no rows could be planned when it was tried last: their tables are locked.
@@ -358,7 +361,7 @@ class Enumerator:
             splits.extend(self._planner.log_splits(start, end, left_out))
         splits.extend(self._planner.replays(start, end, left_out))
         ranges = {name: found for name, found in ranges.items() if name not in left_out}
-        splits += self._planner.snapshot_splits(start, end, ranges)
+        splits += self._planner.snapshot_splits(start, end, ranges, self._load.share)
         if self._options is self._given:
             return splits
         used = self._options
@@ -403,12 +406,18 @@ class Enumerator:
         has_rows = self._offset.is_new or self._offset.tables or unfinished(self._offset)
         return self._pace.held_by if has_rows else ""
 
+    @property
+    def slowed_by(self) -> str:
+        """Why rows of tables are read slowly now; "" if they are not."""
+        return "" if self.held_by else self._load.slowed_by
+
     def close(self) -> None:
         """Stop following the log and close the connections."""
         if self._log is not None:
             self._log.close()
             self._log = None
         self._boundary.close()
+        self._load.close()
         self._source.close()
 
     def _on_one_server(self, plan: Callable[[], T]) -> T:
@@ -634,6 +643,7 @@ class Enumerator:
     ) -> tuple[StreamOffset, dict[str, list[KeyRange]]]:
         """`offset` with the cursors behind the rows that the batch reads, and their key ranges."""
         captured = self._captured
+        self._load.look(wanted=self._is_protected and self._has_unread_rows(offset))
         if not (self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range)):
             return offset, {}
         planned: dict[str, list[KeyRange]] = {}
@@ -673,8 +683,14 @@ class Enumerator:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
         would_end = self._horizon.upto is not None or start.mode == "snapshot"
         self._pace.look(ends=would_end)
+        if start.is_new and self._options.starting_position in ("initial", "snapshot"):
+            self._load.look(wanted=self._is_protected)  # while the catalog is read
         if would_end and (start.is_new or self._has_unread_rows(start)):
             self._pace.wait()
+
+    @property
+    def _is_protected(self) -> bool:
+        return self._options.snapshot_protection == "auto"
 
     def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
         """Look up the ends of the next batch's first chunks while the present batch is written."""
@@ -693,9 +709,8 @@ class Enumerator:
 
     def _budget(self, limits: Limits, row_bytes: int | None) -> tuple[int, int]:
         """The rows of a chunk, and the chunks of the batch."""
-        chunk_rows, splits = self._pace.chunks(
-            self._options.snapshot_chunk_rows, self._sizing.chunks(), row_bytes
-        )
+        chunk_rows, splits = self._load.chunks(self._options.snapshot_chunk_rows, self._sizing.chunks())
+        chunk_rows, splits = self._pace.chunks(chunk_rows, splits, row_bytes)
         if limits.max_rows is not None:
             chunk_rows = min(chunk_rows, limits.max_rows)
             splits = max(1, min(splits, limits.max_rows // chunk_rows))
@@ -729,6 +744,9 @@ class Enumerator:
 
     def _activity(self) -> Activity:
         return self._source.activity()
+
+    def _load_watch(self) -> LoadWatch | None:
+        return self._source.load_watch()
 
     def _rows_held(self) -> str:
         return self._source.rows_held()

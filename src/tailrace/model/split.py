@@ -31,6 +31,8 @@ class SnapshotSplit:
             read; None: all rows.
         tables: the patterns of the captured tables; None: those of the stream's options.
         columns: the captured columns; None: those of the stream's options.
+        time_share: the share of the time, below 1, in which the server may work for the split: the reader
+            pauses. None: all of the time.
     """
 
     table: TableSchema
@@ -43,6 +45,7 @@ class SnapshotSplit:
     where: str | None = None
     tables: tuple[str, ...] | None = None
     columns: ColumnFilter | None = None
+    time_share: float | None = None
 
 
 @dataclass(frozen=True)

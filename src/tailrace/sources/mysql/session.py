@@ -36,6 +36,7 @@ from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.pausing import pauses
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -257,6 +258,7 @@ class _Reading:
         self._table = split.table
         self._after, self._where = split.after, split.where
         self._page_rows = split.page_rows
+        self._pauses = pauses(split.time_share)
         self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
 
     @property
@@ -281,7 +283,13 @@ class _Reading:
         if self._pages is None or self._pages[0] is not connection:
             split = self._split
             pages = select_pages(
-                connection, self._table, self._after, split.upto, self._page_rows, where=self._where
+                connection,
+                self._table,
+                self._after,
+                split.upto,
+                self._page_rows,
+                where=self._where,
+                pauses=self._pauses,
             )
             self._pages = (connection, pages)
         try:

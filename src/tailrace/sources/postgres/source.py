@@ -31,6 +31,7 @@ from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
+from tailrace.sources.postgres.checks.load import PostgresLoadWatch
 from tailrace.sources.postgres.checks.reshaping import Reshaping
 from tailrace.sources.postgres.connection import (
     Connection,
@@ -184,6 +185,10 @@ class PostgresSource(Source):
         """How busy the server is."""
         with_lag = self._options.snapshot_max_replica_lag is not None
         return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
+
+    def load_watch(self) -> PostgresLoadWatch:
+        """What looks at the load of the server."""
+        return PostgresLoadWatch(self._options)
 
     def row_bytes(self, table: TableId) -> int | None:
         """The mean size of a row."""
