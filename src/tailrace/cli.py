@@ -584,7 +584,7 @@ def diff(pipeline_file: Path, source: str | None, first: int | None, last: int |
 @_pipeline_argument
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
-@click.option("--unchecked", is_flag=True, help="Do not ask the server whether its log has the position.")
+@click.option("--unchecked", is_flag=True, help="Ask neither the server for the position nor the targets.")
 @click.option("--skip-changes", is_flag=True, help="Do not read tables again because of a later position.")
 @_source_option
 def set_offset(
@@ -602,32 +602,44 @@ def set_offset(
     applied once more where targets hold rows; it is refused if a sink appends changes. With a later one, the
     changes between are not read; tables are read again in place (`tailrace resync`), and so are tables whose
     rows would be missing or come twice for another reason.
+
+    Where the checkpoint is older than the targets, the stream goes on with batch numbers above theirs, and
+    all tables are read again.
     """
     from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
     from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
-    from tailrace.pipeline.offset_set import continued  # noqa: PLC0415
+    from tailrace.pipeline.offset_set import behind_targets, continued  # noqa: PLC0415
+    from tailrace.pipeline.older_checkpoint import newest_in_targets  # noqa: PLC0415
+    from tailrace.pipeline.run import captured_tables  # noqa: PLC0415
     from tailrace.pipeline.run_state import RunState, forget_run  # noqa: PLC0415
     from tailrace.sources import registry  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file, source)
     end = _offset(offset)
-    if not unchecked:
-        require_in_log(pipeline.source, end)
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()
+    newest = -1 if last is None or unchecked else newest_in_targets(pipeline, last)
+    is_behind = last is not None and newest > last.id
+    # tables that are all read again need no log from before
+    if not (unchecked or (is_behind and pipeline.source.on_position_lost == "refresh")):
+        require_in_log(pipeline.source, end)
     kept_fields = {}
     if last is not None:
         former = StreamOffset.from_json(last.end)
+        appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
         if end.log != former.log:
             end = replace(end, shapes={})  # those at another position; the stream finds out anew
         end, again = continued(
             former,
             end,
             registry.position_type(pipeline.source.dialect),
-            appending=[sink.type for sink in pipeline.sinks if _appends(sink)],
+            appending=appending,
             skips_changes=skip_changes,
         )
+        if is_behind:
+            end, again = behind_targets(end, map(str, captured_tables(pipeline)), appending=appending)
+            click.echo(f"the targets have batches up to {newest}, the checkpoint up to {last.id}")
         for name in again:
             click.echo(f"{printable(name)} will be read again, so that its targets equal it")
         kept_fields = {name: last.end[name] for name in ("shape",) if name in last.end}
@@ -643,7 +655,7 @@ def set_offset(
                 "stop it first",
                 code="TR-1312",
             )
-        kept = checkpoint.set_end(value)
+        kept = checkpoint.set_end(value, newest)
         forget_run(checkpoint.path)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 

@@ -477,9 +477,11 @@ CATALOGUE = {
     "TR-1309": Condition(
         "an offset would repeat changes",
         (ConfigError,),
-        "`tailrace offsets set` was given a log position before the present one, and a sink appends "
-        "changes: it would have them twice.",
-        "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+        "`tailrace offsets set` was given a log position before the present one, or the checkpoint is older "
+        "than the targets; and a sink appends changes: it would have them twice.",
+        "Continue from the present position or a later one. `tailrace resync` reads tables again. Instead of "
+        "an older checkpoint, restore the newest, or give the sink a new target and the pipeline a new "
+        "checkpoint.",
     ),
     "TR-1310": Condition(
         "an offset is not in the server's log",
@@ -1611,6 +1613,18 @@ CATALOGUE = {
         "Restore the option, or start a new query with a new checkpoint and a new target. A stream with "
         "`startingPosition: initial` and `onRewrite: refresh` reads such tables again.",
     ),
+    "TR-6009": Condition(
+        "the checkpoint is older than a target",
+        (StateError,),
+        "A target has a batch of the stream that the checkpoint does not know: an older copy of it was "
+        "restored, or a crash of the machine has lost its newest files. New batches would have numbers that "
+        "the target has; it would take them for batches that come again, and leave their changes out.",
+        "Restore the checkpoint with which the target was written. If it is lost, and the sinks hold rows: "
+        "`tailrace offsets show PIPELINE.YAML > offset.json`, then `tailrace offsets set PIPELINE.YAML "
+        "@offset.json`. It goes on with numbers above those of the targets, applies the changes since the "
+        "checkpoint once more, and reads all tables again, in place. A sink that appends changes needs a new "
+        "target and a new checkpoint.",
+    ),
     "TR-6045": Condition(
         "nothing has taken up a request to read tables again",
         (StateError,),
@@ -1817,9 +1831,11 @@ CATALOGUE = {
     ),
     "TR-7073": Condition(
         "what a sink's targets hold cannot be read",
-        (TailraceError,),
-        "`tailrace status` reads the targets' own records. The store does not answer, or refuses this user.",
-        "Run it where the pipeline runs, with the same credentials; the message has the store's answer.",
+        (TransientSinkError,),
+        "`tailrace status`, and each start of a pipeline, read the targets' own records. The store does not "
+        "answer, or refuses this user.",
+        "Run `tailrace status` where the pipeline runs, with the same credentials; the message has the "
+        "store's answer.",
     ),
     "TR-7074": Condition(
         "a sink's port does not answer",

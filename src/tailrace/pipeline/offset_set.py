@@ -11,12 +11,14 @@ a first snapshot, are read again in place instead (`model.reread`): targets that
     `again` dropped or changed     the reading begins anew, whole: what it has seen counts for nothing
     a table parked, or otherwise   refused: what its targets have stands there
     another `mode`, no position    refused: it would be another stream
+    the checkpoint is older        refused if a sink appends; else all tables are read again, and the stream
+    than the targets               goes on with numbers above those of the targets
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset
@@ -82,6 +84,41 @@ def continued(
     for name in sorted(again):
         end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))
     return end, sorted(again)
+
+
+def behind_targets(
+    end: StreamOffset, tables: Iterable[str], *, appending: Sequence[str] = ()
+) -> tuple[StreamOffset, list[str]]:
+    """An offset of an older checkpoint, from which a stream can go on: all tables are read again.
+
+    What the targets have of them is not known, not even of those that the offset does not name.
+
+    Args:
+        end: the offset.
+        tables: the tables that are captured now.
+        appending: the types of the sinks that append changes.
+
+    Raises:
+        ConfigError: a sink appends, or the stream does not read tables as a whole.
+    """
+    if appending:
+        raise ConfigError(
+            f"sink `{appending[0]}` would receive changes for a second time",
+            "its targets have batches that the checkpoint does not know, and it appends changes",
+            "restore the checkpoint with which the targets were written; or give the sink new targets, and "
+            "the pipeline a new checkpoint",
+            code="TR-1309",
+        )
+    if end.mode not in WHOLE:
+        raise _refused(
+            "targets have batches that the checkpoint does not know, and the stream began without a "
+            "snapshot, so tables are not read as a whole",
+            "restore the checkpoint with which the targets were written",
+        )
+    names = sorted({*end.names(), *tables} - end.parked.keys())
+    for name in names:
+        end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))
+    return end, names
 
 
 def _moved(

@@ -86,7 +86,7 @@ def _run(
     sink = make_sinks(pipeline)
     try:
         sink.claim(tables)
-        Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
+        Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables).run()
     finally:
         sink.close()
         stop_session(session)

@@ -82,7 +82,10 @@ class SourceRun:
                     own = session.newSession()
                     pool = own.sparkContext.setLocalProperty
                     pool("spark.scheduler.pool", pipeline.source_name)
-                    Supervisor(lambda: read_cells(own, pipeline), pipeline, self.sink, watcher, stop).run()
+                    tables = self.tables or ()
+                    Supervisor(
+                        lambda: read_cells(own, pipeline), pipeline, self.sink, watcher, stop, tables
+                    ).run()
         except TailraceError as error:
             self.error = error
             told = coded(error.message, error.code)

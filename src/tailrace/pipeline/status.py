@@ -19,8 +19,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import SinkSettings, sink_names
@@ -34,7 +32,6 @@ from tailrace.pipeline.run_state import RunState
 from tailrace.pipeline.verify_state import Comparison, VerifyState
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.registry import standing
-from tailrace.sinks.route import Router
 from tailrace.sinks.standing import SinkStanding
 from tailrace.sources import registry
 from tailrace.sources.base import LogClock, LogRetention, Position
@@ -325,15 +322,9 @@ def _sink(
     ids = [TableId.parse(table.name) for table in tables if table.name.count(".") == 1]
     try:
         stream = StreamId(pipeline.settings.name, checkpoint.query_id() or "")
-        found = standing(
-            settings, Router(pipeline.routes, pipeline.source_name), stream, pipeline.source.dialect, ids
-        )
+        found = standing(settings, pipeline, stream, ids)
     except TailraceError as error:
         return SinkStatus(kind, where, received, None, error)
-    except (OSError, pa.ArrowException) as error:  # a store's; Arrow reads it
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        unreadable = TailraceError(f"`{where}` cannot be read", text, code="TR-7073")
-        return SinkStatus(kind, where, received, None, unreadable)
     return SinkStatus(kind, where, received, found)
 
 

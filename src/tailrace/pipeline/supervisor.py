@@ -39,11 +39,13 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError, of
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
 from tailrace.model.reread import rereads
+from tailrace.model.table import TableId
 from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.held_snapshot import HeldSnapshot
 from tailrace.pipeline.log_warning import LogWarning
+from tailrace.pipeline.older_checkpoint import require_newest
 from tailrace.pipeline.parked_sinks import ParkedSinks
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.restarts import Restarts
@@ -288,6 +290,7 @@ class Supervisor:
         sink: the sink of the batches.
         watcher: receives progress, written batches and restarts.
         stop: set it to stop the stream after the running batch.
+        tables: the tables that are captured at the start.
     """
 
     read: Callable[[], DataFrame]
@@ -295,8 +298,10 @@ class Supervisor:
     sink: Sink
     watcher: Watcher
     stop: threading.Event
+    tables: Sequence[TableId] = ()
 
     def __post_init__(self) -> None:
+        self._is_checked = False
         self._log_warning = LogWarning(self.watcher.on_notice)
         self._held_snapshot = HeldSnapshot(self.watcher.on_notice)
 
@@ -337,6 +342,9 @@ class Supervisor:
 
     def _run_once(self, gate: BatchGate, parking: Parking, sinks: ParkedSinks) -> None:
         try:
+            if not self._is_checked:
+                require_newest(self.pipeline, self.tables)
+                self._is_checked = True
             sinks.look()
             self._follow(gate, parking, sinks)
         except (Py4JError, ConnectionError) as error:

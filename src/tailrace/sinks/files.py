@@ -236,10 +236,12 @@ def _own(target: str, path: str, stream: StreamId) -> None:
 
 
 def newest_batches(
-    settings: FileSettings, router: Router, tables: Iterable[TableId]
+    settings: FileSettings, router: Router, tables: Iterable[TableId], stream: StreamId
 ) -> Iterator[tuple[str, int]]:
-    """The newest batch of each target that exists, by the target's name."""
+    """The newest batch of each target that the stream has, by the target's name."""
     for name, path in {router.target(table): target_path(router, table) for table in tables}.items():
+        if not _is_of(settings.path, stream, path):
+            continue
         found = Directory(below(settings.path, path)).names()
         batches = [int(entry.partition("=")[2]) for entry in found if entry.startswith(f"{_BATCH}=")]
         if batches:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import pyarrow as pa
+
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
     ConsoleSettings,
@@ -28,6 +30,7 @@ from tailrace.config.sinks import (
     SinkSettings,
     sink_names,
 )
+from tailrace.errors import TransientSinkError
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
@@ -124,20 +127,32 @@ def _quarantining(settings: DeltaSettings | IcebergSettings, sink: ChoosySink) -
 
 
 def standing(
-    settings: SinkSettings, router: Router, stream: StreamId, source: str, tables: Sequence[TableId]
+    settings: SinkSettings, pipeline: Pipeline, stream: StreamId, tables: Sequence[TableId]
 ) -> SinkStanding:
     """Ask the targets of a sink.
 
     Args:
         settings: of the sink; its extra must be installed.
-        router: names the targets.
+        pipeline: the pipeline, of one source.
         stream: the stream.
-        source: the dialect of its source.
         tables: the tables that it follows.
 
     Raises:
         TailraceError: the targets cannot be read.
     """
+    try:
+        return _standing(settings, pipeline, stream, tables)
+    except (OSError, pa.ArrowException) as error:  # a store's; Arrow reads it
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TransientSinkError(
+            f"the targets of sink `{settings.type}` cannot be read", text, code="TR-7073"
+        ) from None
+
+
+def _standing(
+    settings: SinkSettings, pipeline: Pipeline, stream: StreamId, tables: Sequence[TableId]
+) -> SinkStanding:
+    router = Router(pipeline.routes, pipeline.source_name)
     match settings:
         case DeltaSettings():
             from tailrace.sinks.delta import standing as delta
@@ -150,9 +165,8 @@ def standing(
         case FileSettings():
             from tailrace.sinks import files
 
-            return SinkStanding(
-                {name: TargetStanding(n) for name, n in files.newest_batches(settings, router, tables)}
-            )
+            by_name = files.newest_batches(settings, router, tables, stream)
+            return SinkStanding({name: TargetStanding(n) for name, n in by_name})
         case KafkaSettings() if settings.delivery is KafkaDelivery.EXACTLY_ONCE:
             from tailrace.sinks.kafka import standing as kafka
 
@@ -161,7 +175,7 @@ def standing(
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica import standing as replica
 
-            newest_by_target = replica.newest_batches(settings, source, stream.query)
+            newest_by_target = replica.newest_batches(settings, pipeline.source.dialect, stream.query)
             return SinkStanding({name: TargetStanding(n) for name, n in newest_by_target.items()})
         case OpenSearchSettings():
             from tailrace.sinks.opensearch import standing as opensearch

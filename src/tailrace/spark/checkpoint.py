@@ -19,6 +19,9 @@ from pyarrow import fs
 from tailrace.errors import StateError
 from tailrace.private import make_private_directory, write_private
 
+#: What Spark writes into `commits/N` for a stream without a watermark.
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
 
 def is_local(path: str) -> bool:
     """Whether `path` is on a file system of this machine, or a mounted one."""
@@ -179,44 +182,52 @@ class Checkpoint:
         end = self.end_of(last.id - 1) if last.id else None
         return None if end is None else PlannedBatch(last.id - 1, end, True)
 
-    def set_end(self, end: dict[str, Any]) -> str:
+    def set_end(self, end: dict[str, Any], number: int | None = None) -> str:
         """Let the stream continue from `end`: the newest batch then ends there.
 
         The old file is kept next to the checkpoint's offsets, in `offsets.before`.
 
         Args:
             end: a stream offset.
+            number: the newest batch from now on, if it is above the present one; what is between counts as
+                written.
 
         Returns:
             The name of the kept file.
 
         Raises:
             StateError: there is no batch, or the newest one is not in the sink yet: it would be written
-                with an end that differs from its plan.
+                with an end that differs from its plan. Not so if another one is the newest from now on.
         """
         last = self.last()
         if last is None:
             raise StateError(
                 f"checkpoint `{self.path}` holds no offset", None, "run the pipeline once", code="TR-6004"
             )
-        if not last.committed:
+        newest = last.id if number is None else max(number, last.id)
+        if not last.committed and newest == last.id:
             raise StateError(
                 f"batch {last.id} of checkpoint `{self.path}` is planned but not committed",
                 "its end must not change before the sink has it",
                 "start the pipeline, stop it, and try again",
                 code="TR-6005",
             )
-        name = f"offsets/{last.id}"
-        text = self._root.read(name)
+        text = self._root.read(f"offsets/{last.id}")
         assert text is not None
         lines = text.splitlines()
         kept = 0
         while self._root.read(f"offsets.before/{last.id}.{kept}") is not None:
             kept += 1
         self._root.write(f"offsets.before/{last.id}.{kept}", text)
-        self._root.remove(f"offsets/.{last.id}.crc")
-        changed = [*lines[:2], json.dumps(end, separators=(",", ":")), *lines[3:]]
-        self._root.write(name, "\n".join(changed))
+        changed = "\n".join([*lines[:2], json.dumps(end, separators=(",", ":")), *lines[3:]])
+        # Spark also reads the batch before the newest. Until the newest is there, targets are ahead of what
+        # is, and the stream does not start (`pipeline.older_checkpoint`).
+        for batch in range(max(newest - 1, last.id + 1), newest + 1):
+            self._root.write(f"commits/{batch}", _COMMIT)
+        if newest - 1 > last.id:
+            self._root.write(f"offsets/{newest - 1}", text)
+        self._root.remove(f"offsets/.{newest}.crc")
+        self._root.write(f"offsets/{newest}", changed)
         return f"offsets.before/{last.id}.{kept}"
 
     def _numbers(self, name: str) -> list[int]:

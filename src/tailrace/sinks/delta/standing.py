@@ -26,7 +26,7 @@ _RECENT = 200
 
 
 def targets(
-    settings: DeltaSettings, router: Router, tables: Iterable[TableId], source: str = "", query: str = ""
+    settings: DeltaSettings, router: Router, tables: Iterable[TableId], source: str, query: str
 ) -> dict[str, TargetStanding]:
     """The targets of `tables` that exist, by name.
 
@@ -35,10 +35,10 @@ def targets(
         router: names the targets.
         tables: the tables.
         source: the name of their source if there are several, else "".
-        query: the stream of that source, whose commits count.
+        query: the stream, whose commits count.
     """
     found = {}
-    own, app = own_root(settings.path, source), f"tailrace/{query}/" if source else ""
+    own, app = own_root(settings.path, source), f"tailrace/{query}/"
     for table in tables:
         name, path = router.target(table), target_path(router, table)
         if name not in found and (newest := _newest(below(settings.path, path), app)) is not None:
@@ -80,7 +80,7 @@ def _pending(path: str) -> Iterator[tuple[int, int]]:
 
 def _is_of(actions: Sequence[dict[str, Any]], app: str) -> bool:
     """Whether a commit is of one of the applications whose ids begin with `app`."""
-    return not app or any(action.get("txn", {}).get("appId", "").startswith(app) for action in actions)
+    return any(action.get("txn", {}).get("appId", "").startswith(app) for action in actions)
 
 
 def _rows(file: dict[str, Any]) -> int:
