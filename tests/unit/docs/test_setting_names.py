@@ -90,6 +90,9 @@ NO_SETTING = SIGNALS | {
     "tailrace-error",
     "snapshot.select.statement.overrides",  # Debezium's; refused by name
     "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
+    "committed-offset",  # Flink CDC's, as are the next two
+    "route-mode",
+    "postgres-cdc",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.config.importing import debezium, debezium_offsets
+from tailrace.config.importing import canal, debezium, debezium_offsets, flink_cdc, flink_sql
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.given import read_bytes, read_text
 from tailrace.config.load import parse_pipelines
@@ -44,6 +44,38 @@ def from_debezium(file: Path, offsets: Path | None, bootstrap_servers: str | Non
     if offsets is not None:
         debezium_offsets.start(made, read_bytes(offsets), made.sink["topic-prefix"].value)
     _print(made, "tailrace import debezium", strict=strict)
+
+
+@command.command("flink-cdc")
+@_file
+@_strict
+def from_flink_cdc(file: Path, *, strict: bool) -> None:
+    """Take over a pipeline of Flink CDC (YAML), or sources in Flink SQL (.sql, CREATE TABLE ... WITH)."""
+    read = flink_sql.draft if file.suffix.lower() == ".sql" else flink_cdc.draft
+    _print(read(read_text(file), file.stem), "tailrace import flink-cdc", strict=strict)
+
+
+@command.command("canal")
+@_file
+@click.option(
+    "--server",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="canal.properties, which has what all instances share, such as the brokers.",
+)
+@click.option(
+    "--position",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The stopped instance's meta.dat: the pipeline begins at its position.",
+)
+@_strict
+def from_canal(file: Path, server: Path | None, position: Path | None, *, strict: bool) -> None:
+    """Take over an instance of Canal: its instance.properties."""
+    name = file.absolute().parent.name or file.stem
+    of_server = None if server is None else read_text(server)
+    made = canal.draft(canal.read(read_text(file), of_server), name)
+    if position is not None:
+        canal.start(made, read_text(position))
+    _print(made, "tailrace import canal", strict=strict)
 
 
 def _print(made: Draft, what: str, *, strict: bool) -> None:

@@ -37,12 +37,10 @@ _SAME_IN_CLIENTS = (
     "ssl.endpoint.identification.algorithm",
     "client.id",
     "compression.type",
-    "linger.ms",
-    "batch.size",
     "client.dns.lookup",
 )
 _TUNING_OF_CLIENTS = (
-    r"acks|retries|buffer\.memory|max\.block\.ms|max\.in\.flight\..*|max\.request\.size|.*\.timeout\.ms"
+    r"acks|retries|linger\.ms|batch\.size|buffer\.memory|max\.block\.ms|max\.in\.flight\..*|max\.request\.size|.*\.timeout\.ms"
     r"|.*\.backoff(\.max)?\.ms|enable\.idempotence|.*serializer|auto\.offset\.reset|.*\.max\.idle\.ms"
 )
 _JAAS = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")

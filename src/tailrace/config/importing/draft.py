@@ -184,7 +184,10 @@ def _scalar(value: object) -> str:
 
 
 def _notes(title: str, notes: Iterable[Note]) -> list[str]:
-    listed = [line for note in notes for line in _item(f"{note.name}: {note.text}")]
+    names: dict[str, list[str]] = {}
+    for note in notes:
+        names.setdefault(note.text, []).append(note.name)
+    listed = [line for text, named in names.items() for line in _item(f"{', '.join(named)}: {text}")]
     return ["#", *_comment(title), *listed] if listed else []
 
 

@@ -101,18 +101,22 @@ class Given:
     Args:
         values: names and texts.
         names: the names that they have in the file, where others are used here.
+        prefix: begins all other names.
     """
 
-    def __init__(self, values: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, str], names: Mapping[str, str] | None = None, prefix: str = ""
+    ) -> None:
         self._left = dict(values)
         self._names = names or {}
+        self._prefix = prefix
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
     def named(self, name: str) -> str:
         """The name of a setting in the file."""
-        return self._names.get(name, name)
+        return self._names.get(name, self._prefix + name)
 
     def take(self, name: str, *, is_secret: bool = False) -> str | None:
         """The setting's text; None if it is not given, or empty.
@@ -190,6 +194,7 @@ class Given:
         return Given(
             {name[len(prefix) :]: self._left.pop(name) for name in names},
             {name[len(prefix) :]: self.named(name) for name in names},
+            self._prefix + prefix,
         )
 
 

@@ -42,6 +42,15 @@ def any_case(pattern: str) -> str:
     return f"(?i){changed}"
 
 
+def divided(pattern: str) -> list[str]:
+    """The parts of one of Flink CDC's patterns, in which a dot divides and an escaped one is a pattern's.
+
+    Dots in groups and classes divide as well, as they do there.
+    """
+    parts = re.split(r"(?<!\\)\.", pattern)
+    return [part.replace("\\.", ".") for part in parts]
+
+
 def literal(pattern: str) -> str | None:
     """The one name that a pattern stands for, None: several. A dot alone is taken for a dot."""
     plain = pattern.replace("\\.", ".")
