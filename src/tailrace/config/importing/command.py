@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.config.importing import canal, debezium, debezium_offsets, flink_cdc, flink_sql
+from tailrace.config.importing import canal, debezium, debezium_offsets, flink_cdc, flink_sql, seatunnel
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.given import read_bytes, read_text
 from tailrace.config.load import parse_pipelines
@@ -53,6 +53,14 @@ def from_flink_cdc(file: Path, *, strict: bool) -> None:
     """Take over a pipeline of Flink CDC (YAML), or sources in Flink SQL (.sql, CREATE TABLE ... WITH)."""
     read = flink_sql.draft if file.suffix.lower() == ".sql" else flink_cdc.draft
     _print(read(read_text(file), file.stem), "tailrace import flink-cdc", strict=strict)
+
+
+@command.command("seatunnel")
+@_file
+@_strict
+def from_seatunnel(file: Path, *, strict: bool) -> None:
+    """Take over a job of SeaTunnel with a source MySQL-CDC or Postgres-CDC: HOCON or JSON."""
+    _print(seatunnel.draft(read_text(file), file.stem), "tailrace import seatunnel", strict=strict)
 
 
 @command.command("canal")
