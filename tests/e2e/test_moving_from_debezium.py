@@ -11,22 +11,28 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bench.peers.compare import debezium_messages
 from bench.peers.peers import DEBEZIUM_JSON, DEBEZIUM_POSTGRES_JSON
 from bench.peers.toolkit import UnavailableError
+from bench.peers.watch import started
 from tailrace.config.importing import debezium, debezium_offsets
 from tailrace.config.load import parse_pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.secret import Secret
 from tailrace.sources.mysql.start.starting import starting_position
+from tailrace_dev.servers.server import wait_until
 from tests.support.engine import Engine, changes_of
+from tests.support.pipelines import PipelineProcess
+from tests.support.topics import messages
 
 pytestmark = pytest.mark.slow
 
@@ -49,34 +55,45 @@ def insert(connection: Any, table: str) -> None:
         connection.commit()
 
 
-def killed_within_a_transaction(
-    peer: Any, offsets: Path, connection: Any, table: str
-) -> tuple[list[int], bytes]:
+def kill_within_a_transaction(
+    process: Any, sent: Callable[[], int], offsets: Path, connection: Any, table: str
+) -> bytes:
     """Rows are inserted, and Debezium is killed while its stored offset is within a transaction.
 
-    Returns:
-        The ids that it has written, and the offset.
+    Args:
+        process: Debezium's.
+        sent: how many messages it has sent.
+        offsets: its file of offsets, which is returned.
+        connection: for the rows.
+        table: their table.
     """
     writer = threading.Thread(target=insert, args=(connection, table))
     writer.start()
     deadline = time.monotonic() + _PATIENCE_S
     try:
         while True:
-            peer._process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGSTOP)
             content = offsets.read_bytes() if offsets.exists() else b""
-            sent = peer._output.read_bytes().count(b"\n")
-            is_whole = content.endswith(b"x") and b'"snapshot"' not in content and sent > 5 * ROWS
-            if is_whole and any(
-                mark in content for mark in (b'"row"', b'"event"', b'"messageType":"INSERT"')
-            ):
-                break
-            peer._process.send_signal(signal.SIGCONT)
+            is_whole = content.endswith(b"x") and b'"snapshot"' not in content
+            is_within = any(mark in content for mark in (b'"row"', b'"event"', b'"messageType":"INSERT"'))
+            if is_whole and is_within and sent() > 5 * ROWS:
+                return content
+            process.send_signal(signal.SIGCONT)
             assert time.monotonic() < deadline, content
             time.sleep(0.005)
     finally:
-        peer._process.kill()
-        peer._process.wait()
+        process.kill()
+        process.wait()
         writer.join()
+
+
+def killed_within_a_transaction(
+    peer: Any, offsets: Path, connection: Any, table: str
+) -> tuple[list[int], bytes]:
+    """As above, of Debezium that writes to a file: the ids that it has written, and its offset."""
+    content = kill_within_a_transaction(
+        peer._process, lambda: peer._output.read_bytes().count(b"\n"), offsets, connection, table
+    )
     found = peer.until(lambda _: True)
     return [message.value["after"]["id"] for message in found if message.value["op"] == "c"], content
 
@@ -115,6 +132,62 @@ def prove(sent: list[int], come: list[int]) -> None:
     assert come[0] > 2 * ROWS, "the transactions that Debezium had finished do not come again"
 
 
+def of_mysql(server: Any, table: str) -> dict[str, str]:
+    return {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": server.host,
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": "p",
+        "topic.prefix": "bench",
+        "table.include.list": table,
+    }
+
+
+def test_topic_goes_on_with_each_change_once_or_again(mysql, database, kafka, tmp_path):
+    table, topic = f"{database}.t", f"bench.{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO {table} VALUES (0, 'x')"
+    )
+    task = {"host": mysql.host, "port": str(mysql.port), "user": mysql.user, "password": mysql.password}
+    task |= {"database": database, "tables": table, "serverId": str(0x7FFD_0002), "kafka": kafka.bootstrap}
+    task |= {"directory": str(tmp_path), "expected": str(1 << 62)}
+    task |= {f"debezium.{name}": value for name, value in OFTEN.items()}
+    try:
+        with started(DEBEZIUM_JSON.command(), task, tmp_path / "log") as process:
+            wait_until(lambda: len(messages(kafka, topic)) > 0, _PATIENCE_S)
+            with closing(mysql.connect(autocommit=False)) as writer:
+                content = kill_within_a_transaction(
+                    process, lambda: len(messages(kafka, topic)), tmp_path / "offsets", writer, table
+                )
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    sent = [json.loads(m.value) for m in messages(kafka, topic)]
+    config = of_mysql(mysql, table)
+    for side in ("key", "value"):
+        config[f"{side}.converter"] = "org.apache.kafka.connect.json.JsonConverter"
+        config[f"{side}.converter.schemas.enable"] = "false"
+    made = debezium.draft(debezium.read(json.dumps(config), "shop"), kafka.bootstrap)
+    debezium_offsets.start(made, content, "bench")
+    document = yaml.safe_load(made.text("test"))
+    document["pipeline"] |= {"checkpoint": str(tmp_path / "checkpoint"), "trigger": "available-now"}
+    pipeline = PipelineProcess(tmp_path, mysql, table, env={"DATABASE_PASSWORD": mysql.password})
+    pipeline.file.write_text(yaml.safe_dump(document))
+    assert pipeline.run() == 0, pipeline.output()
+    come = [json.loads(m.value) for m in messages(kafka, topic)][len(sent) :]
+    assert [sent[0]["op"], sent[0]["after"]["id"]] == ["r", 0]
+    # each key has one message; messages of different keys have no order
+    prove(sorted(m["after"]["id"] for m in sent[1:]), sorted(m["after"]["id"] for m in come))
+    again = {m["after"]["id"]: m for m in come}
+    for message in sent[1:]:
+        if (other := again.get(message["after"]["id"])) is not None:
+            own = ("ts_ms", "ts_us", "ts_ns")
+            theirs, ours = ({k: v for k, v in m.items() if k not in own} for m in (message, other))
+            for one in (theirs, ours):
+                one["source"] = {k: v for k, v in one["source"].items() if k != "version"}
+            assert ours == theirs
+
+
 def test_pipeline_goes_on_within_a_transaction_of_mysql(mysql, database, tmp_path):
     table = f"{database}.t"
     mysql.execute(
@@ -122,19 +195,11 @@ def test_pipeline_goes_on_within_a_transaction_of_mysql(mysql, database, tmp_pat
     )
     task = {"host": mysql.host, "port": str(mysql.port), "user": mysql.user, "password": mysql.password}
     task |= {"database": database, "tables": table, "serverId": str(0x7FFD_0001)}
-    config = {
-        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
-        "database.hostname": mysql.host,
-        "database.port": str(mysql.port),
-        "database.user": mysql.user,
-        "database.password": "p",
-        "topic.prefix": "bench",
-        "table.include.list": table,
-    }
+    config = of_mysql(mysql, table)
     try:
         with debezium_messages(DEBEZIUM_JSON, task, {**OFTEN, **MASKED}, tmp_path) as peer:
             (first,) = peer.until(lambda messages: len(messages) >= 1)
-            # what `mask-hash` makes of salt and text; tests/e2e have that
+            # what `mask-hash` makes of salt and text
             assert first.value["after"]["v"] == hashlib.sha256(b"saltx").hexdigest()
             with closing(mysql.connect(autocommit=False)) as writer:
                 sent, content = killed_within_a_transaction(peer, tmp_path / "offsets", writer, table)

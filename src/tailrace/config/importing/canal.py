@@ -62,9 +62,7 @@ def draft(given: Given, name: str) -> Draft:
     _source(given, made)
     _columns(given, made)
     _sink(given, made)
-    made.pipeline["name"] = DraftEntry(re.sub(r"[^\w.-]", "_", name))
-    made.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{made.pipeline['name'].value}")
-    made.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+    made.settle("")
     _rest(given, made)
     return made
 

@@ -150,9 +150,7 @@ def draft(given: Given, bootstrap_servers: str | None = None) -> Draft:
     debezium_columns.columns(given, made)
     debezium_kafka.sink(given, made, dialect, bootstrap_servers)
     _channels(given, made)
-    made.pipeline["name"] = DraftEntry(re.sub(r"[^\w.-]", "_", made.name), "name")
-    made.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{made.pipeline['name'].value}")
-    made.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+    made.settle("name")
     _rest(given, made)
     return made
 

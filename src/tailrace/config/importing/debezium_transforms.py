@@ -165,14 +165,14 @@ def _route(regex: str, replacement: str, prefix: str) -> tuple[str, str] | None:
         for dot in (r"\.", "."):
             if regex.startswith(begin + dot) and replacement.startswith(f"{prefix}."):
                 rest = regex[len(begin + dot) :]
-                return (rest, replacement[len(prefix) + 1 :]) if "|" not in _outside(rest) else None
+                return None if _is_open(rest) else (rest, replacement[len(prefix) + 1 :])
     first = _FIRST_GROUP.match(regex)
     if first is None or re.fullmatch(first[0], prefix) is None:
         return None
     rest = regex[first.end() :]
     separator = next((d for d in (r"\.", ".") if rest.startswith(d)), None)
     start = next((s for s in ("$1.", f"{prefix}.") if replacement.startswith(s)), None)
-    if separator is None or start is None or "|" in _outside(rest) or re.search(r"\\[1-9]", rest):
+    if separator is None or start is None or _is_open(rest[len(separator) :]):
         return None
     numbers = [int(n) for n in re.findall(r"\$(\d+)", replacement[len(start) :])]
     if 1 in numbers or 0 in numbers:
@@ -181,12 +181,14 @@ def _route(regex: str, replacement: str, prefix: str) -> tuple[str, str] | None:
     return rest[len(separator) :], target
 
 
-def _outside(pattern: str) -> str:
-    """What of a pattern is outside of its groups and classes."""
-    text = re.sub(r"\\.|\[[^\]]*\]", "", pattern)
+def _is_open(rest: str) -> bool:
+    """Whether the rest of a pattern cannot be cut from what is before it."""
+    if rest[:1] in ("*", "+", "?", "{") or re.search(r"\\[1-9]", rest):
+        return True
+    text = re.sub(r"\\.|\[[^\]]*\]", "", rest)
     while (shorter := re.sub(r"\([^()]*\)", "", text)) != text:
         text = shorter
-    return text
+    return "|" in text
 
 
 def _unwrap(settings: Given, made: Draft, chain: Chain, title: str) -> None:

@@ -118,6 +118,17 @@ class Draft:
         """Note what must be set before the pipeline runs."""
         self.to_set.append(Note(where, text))
 
+    def settle(self, origin: str) -> None:
+        """Set the section `pipeline`'s name and checkpoint.
+
+        Args:
+            origin: the setting that the name is of; empty: that of the file.
+        """
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", self.name).strip("._") or "pipeline"
+        self.pipeline["name"] = DraftEntry(name, origin)
+        self.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{name}")
+        self.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+
     def require_complete(self) -> None:
         """Refuse a draft that lacks something of what it was made of (`--strict`).
 

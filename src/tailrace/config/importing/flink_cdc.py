@@ -295,9 +295,7 @@ def _kinds(text: str | None, setting: str) -> list[str] | None:
 
 
 def _pipeline(pipeline: Given, made: Draft) -> None:
-    made.pipeline["name"] = DraftEntry(re.sub(r"[^\w.-]+", "_", made.name), "name")
-    made.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{made.pipeline['name'].value}")
-    made.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+    made.settle("name")
     if (number := pipeline.number("parallelism")) is not None:
         made.pipeline["parallelism"] = DraftEntry(number, "parallelism", "cores of a local Spark")
     for name in ("local-time-zone", "operator.uid.prefix", "schema.operator.uid"):

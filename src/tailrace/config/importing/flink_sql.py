@@ -87,9 +87,7 @@ def draft(text: str, name: str) -> Draft:
         made.miss(other, "write what it does as transforms, routes and a sink")
     made.sink["type"] = DraftEntry("console")
     made.must_set("sink", "the target: this one only shows changes")
-    made.pipeline["name"] = DraftEntry(re.sub(r"[^\w.-]+", "_", name))
-    made.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{made.pipeline['name'].value}")
-    made.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+    made.settle("")
     return made
 
 

@@ -72,9 +72,7 @@ def draft(text: str, name: str) -> Draft:
         made.miss(f"sink.{kind}", "make a list of sinks: this is the second one")
         del plugin
     _sink(*(sinks[0] if sinks else ("Console", Given({}))), made)
-    made.pipeline["name"] = DraftEntry(re.sub(r"[^\w.-]+", "_", made.name), "env.job.name")
-    made.pipeline["checkpoint"] = DraftEntry(f"/var/lib/tailrace/{made.pipeline['name'].value}")
-    made.must_set("pipeline.checkpoint", "a directory that lasts: it holds the offset")
+    made.settle("env.job.name")
     if (env.take("job.mode") or "STREAMING").upper() == "BATCH":
         made.pipeline["trigger"] = DraftEntry("available-now", "env.job.mode")
     for left in env.left():

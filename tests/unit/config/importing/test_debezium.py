@@ -243,6 +243,8 @@ def test_router_of_topics_is_a_route(regex: str, replacement: str, table: str, t
         ("([^.]+)\\.([^.]+)\\.([^.]+)", "$3"),
         ("(.*)\\.(.*)", "$1.x"),
         ("shop\\.a|shop\\.b", "shop.c"),
+        ("shop.*orders", "shop.orders"),
+        ("shop\\.(a)\\.b\\1", "shop.c"),
         ("shop\\.(.*)", "shop.\\$1"),
     ],
 )
