@@ -51,6 +51,10 @@ def columns(given: Given, made: Draft) -> None:
                 "masked by SHA-256 of salt and text, as v2.SHA-256: the values are others than before",
             )
         _change(given, made, match[0], shown, partial(_hashed, secret))
+    for match in given.matching(r"column\.(mask|truncate)\..*"):  # in a form that is not known
+        shown = re.sub(r"(salt\.).*", r"\1***", match[0])
+        leave_out(made, listed(given.take(match[0]) or ""), shown)
+        made.miss(shown, "its columns are left out of all rows: there is no such mask")
 
 
 def leave_out(made: Draft, patterns: list[str], origin: str) -> None:

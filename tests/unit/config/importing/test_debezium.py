@@ -206,6 +206,14 @@ def test_masks_of_columns_are_transforms_and_others_leave_the_column_out() -> No
     }
 
 
+def test_column_with_a_mask_that_is_not_known_is_left_out() -> None:
+    pipeline, _, made = imported(
+        MYSQL, **{"column.mask.hash.v3.SHA-256.with.salt.not-to-be-seen": "shop.t.a,.*\\.b"}
+    )
+    assert pipeline.source.column_exclude_list == ("shop.t.a", r".*\.b")
+    assert missing(made) == {"column.mask.hash.v3.SHA-256.with.salt.***"}
+
+
 def test_column_that_cannot_be_masked_is_never_in_clear() -> None:
     with pytest.raises(ConfigError) as error:
         imported(
