@@ -46,10 +46,9 @@ def columns(given: Given, made: Draft) -> None:
             salts[salt] = made.secret(salt, "MASK_SALT", shown, f"the salt of {shown}")
         secret = salts[salt]
         if not version or algorithm.upper() != "SHA-256":
-            made.miss(
-                shown,
-                "masked by SHA-256 of salt and text, as v2.SHA-256: the values are others than before",
-            )
+            made.miss(shown, "masked by SHA-256 of salt and text instead: the values are others than before")
+        else:
+            made.miss(shown, "hashes have all 64 characters; there they are cut to the column's length")
         _change(given, made, match[0], shown, partial(_hashed, secret))
     for match in given.matching(r"column\.(mask|truncate)\..*"):  # in a form that is not known
         shown = re.sub(r"(salt\.).*", r"\1***", match[0])

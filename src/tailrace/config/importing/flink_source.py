@@ -63,7 +63,7 @@ def source(given: Given, made: Draft) -> None:
         if first is None:
             raise wrong(given.named("server-id"), "needed a number or a range of numbers")
         section["server-id"] = DraftEntry(int(first[0]), "server-id", "the first one that is used")
-    section["starting-position"] = _start(given)
+    section["starting-position"] = _start(given, made)
     if dialect == "postgresql":
         _slot(given, made)
     if not given.flag("schema-change.enabled", default=True):
@@ -116,9 +116,12 @@ def _pattern(text: str, given: Given, dialect: str) -> tuple[str, str]:
     return (parts[0], r"\.".join(parts[1:])) if count == 3 else ("", r"\.".join(parts))
 
 
-def _start(given: Given) -> DraftEntry:
+def _start(given: Given, made: Draft) -> DraftEntry:
     mode = (given.take("scan.startup.mode") or "initial").lower()
     settings = given.without("scan.startup.")
+    for name in ("specific-offset.skip-events", "specific-offset.skip-rows"):
+        if settings.take(name) is not None:
+            made.need_not(settings.named(name), "a half-read transaction comes again, from its first change")
     if mode == "timestamp":
         return DraftEntry(f"timestamp:{settings.needed('timestamp-millis')}", "scan.startup.timestamp-millis")
     if mode == "specific-offset":

@@ -159,7 +159,7 @@ def _source(given: Given, made: Draft, dialect: str) -> None:
         if first is None:
             raise wrong(given.named("server-id"), "needed a number or a range of numbers")
         source["server-id"] = DraftEntry(int(first[0]), "server-id", "the first one that is used")
-    source["starting-position"] = _start(given)
+    source["starting-position"] = _start(given, made)
     if (given.take("stop.mode") or "never").lower() != "never":
         made.miss(
             given.named("stop.mode"), "a stream goes on; `trigger: available-now` ends at the log's end"
@@ -226,9 +226,12 @@ def _tables(given: Given, made: Draft, dialect: str) -> None:
         )
 
 
-def _start(given: Given) -> DraftEntry:
+def _start(given: Given, made: Draft) -> DraftEntry:
     mode = (given.take("startup.mode") or "initial").lower()
     settings = given.without("startup.")
+    for name in ("specific-offset.skip-events", "specific-offset.skip-rows"):
+        if settings.take(name) is not None:
+            made.need_not(settings.named(name), "a half-read transaction comes again, from its first change")
     if mode == "timestamp":
         return DraftEntry(f"timestamp:{settings.needed('timestamp')}", "startup.timestamp")
     if mode == "specific":

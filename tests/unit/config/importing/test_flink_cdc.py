@@ -93,7 +93,12 @@ def test_source_of_postgresql_is_taken_over() -> None:
         ({"mode": "timestamp", "timestamp-millis": 1667232000000}, "timestamp:1667232000000"),
         ({"mode": "specific-offset", "specific-offset.gtid-set": "a:1-5, b:3"}, "gtid:a:1-5,b:3"),
         (
-            {"mode": "specific-offset", "specific-offset.file": "b.3", "specific-offset.pos": 1234},
+            {
+                "mode": "specific-offset",
+                "specific-offset.file": "b.3",
+                "specific-offset.pos": 1234,
+                "specific-offset.skip-events": 2,
+            },
             "file-at-or-before:b.3:1234",
         ),
     ],
