@@ -57,6 +57,8 @@ def start(made: Draft, content: bytes, prefix: str) -> None:
     source.pop("snapshot-parallelism", None)
     if any(name.startswith("incremental_snapshot") and offset[name] for name in offset):
         made.miss("incremental snapshot", "it was not finished: send `execute-snapshot` again")
+    if str(offset.get("snapshot")).lower() == "blocking":
+        made.miss("blocking snapshot", "it may not be finished: send `execute-snapshot` again")
     parts = [f"{offset[name]} {name}s" for name in ("event", "row") if _number(offset.get(name))]
     half = f" It had sent part of a transaction ({', '.join(parts)}), which comes again." if parts else ""
     made.must_set(

@@ -22,6 +22,7 @@ from tailrace.config.importing.flink_source import source
 from tailrace.config.importing.flink_sql_functions import unknown_functions
 from tailrace.config.importing.given import Given, wrong
 from tailrace.config.importing.patterns import divided, python_pattern
+from tailrace.config.secret import has_credentials
 from tailrace.errors import ConfigError
 
 TOOL = "Flink CDC"
@@ -224,7 +225,11 @@ def _iceberg(sink: Given, made: Draft) -> None:
     if kind in ("hive", "rest"):
         settings = {"type": DraftEntry(kind, "catalog.properties.type")}
         if (uri := catalog.take("uri")) is not None:
-            settings["uri"] = DraftEntry(uri, "catalog.properties.uri")
+            origin = "catalog.properties.uri"
+            held = (
+                made.secret(uri, "CATALOG_URI", origin) if has_credentials(uri) else DraftEntry(uri, origin)
+            )
+            settings["uri"] = held
         section["catalog"] = DraftEntry(settings)
     else:
         made.miss("sink.catalog.properties.type", f"`{kind}`; the catalog is a SQLite file below `path`")

@@ -546,6 +546,13 @@ def test_stream_begins_where_the_connector_of_mysql_stood(offset: dict[str, Any]
     assert ("2 events, 7 rows" in made.text("test")) == ("event" in offset)
 
 
+def test_snapshots_that_were_not_finished_are_named() -> None:
+    found, made = started(
+        MYSQL, of_connect(gtids="a:1", snapshot="BLOCKING", incremental_snapshot_collections="[]")
+    )
+    assert (found, missing(made)) == ("gtid:a:1", {"blocking snapshot", "incremental snapshot"})
+
+
 @pytest.mark.parametrize(
     ("offset", "start"),
     [

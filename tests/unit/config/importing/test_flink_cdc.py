@@ -185,6 +185,16 @@ def test_iceberg_sink_is_taken_over(kind: str, catalog: dict[str, str]) -> None:
     assert missing(made) == (set() if catalog else {"sink.catalog.properties.type"})
 
 
+def test_address_of_a_catalog_with_a_password_is_a_secret() -> None:
+    given = {"type": "rest", "warehouse": "/lake", "uri": "http://u:not-to-be-seen@c"}
+    pipeline, _ = imported(
+        sink={"type": "iceberg"} | {f"catalog.properties.{k}": v for k, v in given.items()}
+    )
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, IcebergSettings)
+    assert sink.catalog["uri"] == "${env:CATALOG_URI}"
+
+
 def test_sink_that_is_not_there_is_named() -> None:
     pipeline, made = imported(sink={"type": "doris", "fenodes": "f:8030", "password": "not-to-be-seen"})
     assert (pipeline.sinks[0].type, missing(made)) == ("console", {"sink.type"})
