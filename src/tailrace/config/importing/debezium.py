@@ -112,7 +112,6 @@ def read(text: str, file_name: str) -> Given:
             values["name"] = document["name"]
     else:
         values = properties(text)
-    values.setdefault("name", file_name)
     names: dict[str, str] = {}
     if any(name.startswith("debezium.") for name in values):
         values, names = debezium_kafka.of_connect(values)
@@ -120,6 +119,8 @@ def read(text: str, file_name: str) -> Given:
         if former in values and now not in values:
             values[now] = values.pop(former)
             names[now] = names.get(former, former)
+    if "name" not in values:
+        values["name"], names["name"] = file_name, ""
     return Given(values, names)
 
 
@@ -150,7 +151,7 @@ def draft(given: Given, bootstrap_servers: str | None = None) -> Draft:
     debezium_columns.columns(given, made)
     debezium_kafka.sink(given, made, dialect, bootstrap_servers)
     _channels(given, made)
-    made.settle("name")
+    made.settle(given.named("name"))
     _rest(given, made)
     return made
 

@@ -441,6 +441,7 @@ quarkus.log.console.json=false
     )
     assert dict(sink.properties) == {"compression.type": "zstd"}
     assert pipeline.source.tables == ("(?i)shop\\.orders", "(?i)shop\\.customers")
+    assert pipeline.settings.name == "application"
     assert missing(made) == set()
     assert needless(made) == {
         "debezium.sink.kafka.producer.key.serializer",
