@@ -73,6 +73,7 @@ _ELSEWHERE = (
     ("repair", "tailrace.verify.commands", "repair", None),
     ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
+    ("import", "tailrace.config.importing.command", "command", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )

@@ -525,6 +525,39 @@ CATALOGUE = {
         "log as soon as the other tables have it.",
         "Leave out `--replay`: the table's rows are read again.",
     ),
+    "TR-1350": Condition(
+        "a file to import cannot be read",
+        (ConfigError,),
+        "The file of `tailrace import` does not exist, may not be read, is too large, or is not in a form of "
+        "that tool.",
+        "Check the path. The guides about moving over name the forms of files.",
+    ),
+    "TR-1351": Condition(
+        "a setting of an imported file cannot be taken over",
+        (ConfigError,),
+        "A setting that a pipeline needs is missing, has a wrong value, is a reference that only the other "
+        "tool resolves, or is a regular expression that Python does not read.",
+        "Change the setting in the file, or make the change in the pipeline file and leave the setting out.",
+    ),
+    "TR-1352": Condition(
+        "no pipeline can do what an imported file asks for",
+        (ConfigError,),
+        "Its source or its target does not exist here, or a column that it masks would be in clear.",
+        "Write a pipeline file by hand. The message says what stands against it.",
+    ),
+    "TR-1353": Condition(
+        "settings of an imported file have no equivalent",
+        (ConfigError,),
+        "`tailrace import --strict` was asked to make no pipeline that differs from what the file says.",
+        "Without `--strict` the pipeline is made without these settings, and its comments name them.",
+    ),
+    "TR-1354": Condition(
+        "an offset of another tool cannot be taken over",
+        (ConfigError,),
+        "The file of offsets has none of the connector, or it names no position at which a pipeline "
+        "can begin.",
+        "Stop the connector and fetch its offset again; or begin with a snapshot, without `--offsets`.",
+    ),
     "TR-1369": Condition(
         "a signal cannot be sent",
         (ConfigError,),
@@ -1150,8 +1183,8 @@ CATALOGUE = {
     "TR-4001": Condition(
         "the requested position is not between two transactions",
         (ConfigError,),
-        "`startingPosition` names an offset inside a transaction or event.",
-        "Use the offset that the hint names.",
+        "`startingPosition` names an offset inside a transaction or event, or behind the end of its file.",
+        "Use the offset that the hint names, or `file-at-or-before:NAME:OFFSET`.",
     ),
     "TR-4002": Condition(
         "the requested position is not in the log",

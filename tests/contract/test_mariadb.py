@@ -217,6 +217,9 @@ def test_places_behind_a_checkpoint_are_found(mariadb: MariaDbServer, mariadb_da
     mariadb.execute(f"INSERT INTO {mariadb_database}.t VALUES (2)")
     found = position_by_gtids(_options(mariadb, mariadb_database), GtidSet.parse(gtids))
     assert found.order == middle.order
+    within = f"file-at-or-before:{middle.file}:{middle.pos + 40}"
+    found = starting_position(_options(mariadb, mariadb_database, startingPosition=within))
+    assert found.order == middle.order
     assert found.ts_ms > 0
 
 

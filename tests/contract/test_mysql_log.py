@@ -319,6 +319,13 @@ def test_starting_positions_name_the_same_places(mysql, database, table):
     assert at(f"timestamp:{moment.isoformat()}").order == here.order
     assert at(f"gtid:{here.gtids}").order == here.order
     assert at(f"file:{here.file}:{here.pos}").gtids == here.gtids
+    for offset in (here.pos, here.pos + 1, here.pos + 70):  # within its GTID event, and behind it
+        assert at(f"file-at-or-before:{here.file}:{offset}").order == here.order
+    assert at(f"file-at-or-before:{here.file}:{here.pos - 1}").order < here.order
+    with pytest.raises(ConfigError, match="is not in the log"):
+        at(f"file-at-or-before:{here.file}:{10**9}")
+    with pytest.raises(PositionLostError):
+        at("file-at-or-before:no-such-file.000001:4")
     assert at("latest") == log_end_position(options_of(mysql))
     assert at("earliest").order <= here.order
     assert at("timestamp:2100-01-01").order == at("latest").order

@@ -50,7 +50,10 @@ def read_document(text: str) -> Any:
         raise ConfigError(
             "the pipeline file is too large", f"needed: at most {MOST_CHARACTERS} characters", code="TR-1003"
         )
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError:
+        raise _control_characters() from None
     try:
         node = loader.get_single_node()
         return None if node is None else _Reader(loader).value(node, 0)
@@ -64,9 +67,7 @@ def read_document(text: str) -> Any:
             code="TR-1002",
         ) from None
     except yaml.YAMLError:
-        raise ConfigError(
-            "the pipeline file is not YAML", "it holds control characters", code="TR-1002"
-        ) from None
+        raise _control_characters() from None
     except RecursionError:
         raise _too_much("it is nested too deeply") from None
     finally:
@@ -140,6 +141,10 @@ class _Reader:
 
 def _place(mark: yaml.Mark) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _control_characters() -> ConfigError:
+    return ConfigError("the pipeline file is not YAML", "it holds control characters", code="TR-1002")
 
 
 def _too_much(found: str) -> ConfigError:

@@ -136,7 +136,9 @@ def starting_position(text: str) -> str:
     if lowered in STARTS:
         return lowered
     if re.fullmatch(
-        r"timestamp:\S.*|file:[^:\s]+:\d+|gtid:.*|lsn:[0-9a-f]+/[0-9a-f]+", text.strip(), re.IGNORECASE
+        r"timestamp:\S.*|file(-at-or-before)?:[^:\s]+:\d+|gtid:.*|lsn:[0-9a-f]+/[0-9a-f]+",
+        text.strip(),
+        re.IGNORECASE,
     ):
         return text.strip()
     raise ValueError

@@ -102,7 +102,13 @@ _MYSQL = ("mysql", "mariadb")
 _HELPER_TABLE = re.compile(r"[^.]+\._.+_(gho|ghc|del|new|old)", re.DOTALL)
 _POSTGRES = ("postgresql",)
 #: Kinds of starting position that only some databases have.
-_STARTS_ONLY_FOR = {"file": "mysql", "gtid": "mysql", "timestamp": "mysql", "lsn": "postgresql"}
+_STARTS_ONLY_FOR = {
+    "file": "mysql",
+    "file-at-or-before": "mysql",
+    "gtid": "mysql",
+    "timestamp": "mysql",
+    "lsn": "postgresql",
+}
 #: Options Spark itself adds or that other layers read.
 _IGNORED = frozenset({"path"})
 #: The default of an option that must be given.
@@ -304,10 +310,12 @@ class SourceOptions:
         default="initial",
         metadata=option(
             starting_position,
-            " | ".join(STARTS)
-            + " | file:NAME:OFFSET | gtid:SET | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds); "
-            "PostgreSQL: " + " | ".join(STARTS) + " | lsn:0/16B3748",
-            "Where a new stream begins; a restarted stream continues from its checkpoint.",
+            " | ".join(STARTS) + " | file:NAME:OFFSET | file-at-or-before:NAME:OFFSET | gtid:SET "
+            "| timestamp:2026-01-31T12:00:00Z (or epoch milliseconds); PostgreSQL: "
+            + " | ".join(STARTS)
+            + " | lsn:0/16B3748",
+            "Where a new stream begins; a restarted stream continues from its checkpoint. "
+            "`file-at-or-before`: where the last transaction ends that ends at or before the offset.",
         ),
     )
     max_rows_per_trigger: int | None = field(

@@ -150,6 +150,7 @@ def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyP
         ),
         ("'app_(\\d+)\\.items'", "'app_(\\d+'", r"`route\[0\].source-table` is not a regular expression"),
         ("sink: {", "sink: [", "not YAML at line 11"),
+        ("sink: {", "sink: \0{", "the pipeline file is not YAML"),
         ("name: shop", "log: {}", "unknown key in `pipeline` at line 14"),
     ],
 )

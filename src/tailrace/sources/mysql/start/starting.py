@@ -75,6 +75,9 @@ def _starting_place(options: SourceOptions) -> MySqlPosition:
         case "file":
             name, _, offset = value.rpartition(":")
             return position_in_file(options, name, int(offset))
+        case "file-at-or-before":
+            name, _, offset = value.rpartition(":")
+            return position_at_or_before(options, name, int(offset))
         case "gtid":
             return position_by_gtids(options, GtidSet.parse(value))
         case "timestamp":
@@ -138,6 +141,28 @@ def position_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPositi
             code="TR-4001",
         )
     return found
+
+
+def position_at_or_before(options: SourceOptions, file: str, pos: int) -> MySqlPosition:
+    """The last position between two transactions that is at or before an offset of a file.
+
+    Raises:
+        ConfigError: the file is shorter.
+        PositionLostError: the server does not have the file, or no longer.
+        SourceError: the server does not report its position.
+        TransientSourceError: the server was unreachable.
+    """
+    size = next((log.size for log in _files(options) if log.name == file), None)
+    if (
+        size is not None and pos > size
+    ):  # of another server, or from before RESET MASTER: not a place to begin
+        raise ConfigError(
+            f"`{file}:{pos}` is not in the log",
+            f"the file has {size} bytes",
+            "is this the server that the position is of? Take its GTIDs instead: startingPosition gtid:SET",
+            code="TR-4001",
+        )
+    return _scan(options, file, lambda rows: _before(rows[:, END] > pos))
 
 
 def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:

@@ -1,0 +1,621 @@
+"""A connector's configuration becomes a pipeline that loads, does the same, and says what it does not do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tailrace.cli import cli
+from tailrace.config.importing import debezium, debezium_offsets
+from tailrace.config.importing.debezium_properties import PROPERTIES, known
+from tailrace.config.importing.draft import Draft
+from tailrace.config.importing.given import properties
+from tailrace.config.load import parse_pipeline
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeleteHandling, KafkaSettings, ValueEncoding
+from tailrace.errors import ConfigError
+
+FILES = Path(__file__).parent / "files"
+ROOT = Path(__file__).parents[4]
+MYSQL = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "tasks.max": "1",
+    "database.hostname": "db.example.com",
+    "database.port": "3306",
+    "database.user": "debezium",
+    "database.password": "not-to-be-seen",
+    "database.server.id": "184054",
+    "topic.prefix": "shop",
+    "table.include.list": "shop.orders,shop.customers",
+    "schema.history.internal.kafka.bootstrap.servers": "broker:9092",
+    "schema.history.internal.kafka.topic": "schema-changes.shop",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+POSTGRES = {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "database.hostname": "db.example.com",
+    "database.user": "debezium",
+    "database.password": "not-to-be-seen",
+    "database.dbname": "shop",
+    "topic.prefix": "shop",
+    "table.include.list": "public.orders",
+    "plugin.name": "pgoutput",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+}
+ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
+UNWRAP = {"transforms": "unwrap", "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState"}
+AVRO = {
+    f"{side}.converter{name}": value
+    for side in ("key", "value")
+    for name, value in (
+        ("", "io.confluent.connect.avro.AvroConverter"),
+        (".schema.registry.url", "https://registry:8081"),
+        (".basic.auth.credentials.source", "USER_INFO"),
+        (".basic.auth.user.info", "reader:not-to-be-seen"),
+    )
+}
+
+
+def imported(given: dict[str, str | None], **more: str | None) -> tuple[Pipeline, KafkaSettings, Draft]:
+    values = {name: value for name, value in {**given, **more}.items() if value is not None}
+    made = debezium.draft(debezium.read(json.dumps({"name": "shop-connector", "config": values}), "file"))
+    text = made.text("test")
+    assert "not-to-be-seen" not in text
+    pipeline = parse_pipeline(text)
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, KafkaSettings)
+    return pipeline, sink, made
+
+
+def missing(made: Draft) -> set[str]:
+    return {note.name for note in made.missing}
+
+
+def needless(made: Draft) -> set[str]:
+    return {note.name for note in made.needless}
+
+
+def test_connector_of_mysql_is_taken_over_with_the_defaults_of_debezium() -> None:
+    pipeline, sink, made = imported(MYSQL)
+    source = pipeline.source
+    assert (source.dialect, source.host, source.port) == ("mysql", "db.example.com", 3306)
+    assert (source.user, source.password.text) == ("debezium", "${env:DATABASE_PASSWORD}")
+    assert (source.server_id, source.starting_position) == (184054, "initial")
+    assert [source.matches(name) for name in ("shop.orders", "SHOP.Orders", "shop.x")] == [True, True, False]
+    assert (sink.bootstrap_servers, sink.topic_prefix) == ("broker:9092", "shop")
+    assert (sink.value_format, sink.schemas_enable) == (ValueEncoding.DEBEZIUM_JSON, False)
+    assert (sink.enable_time_adjuster, sink.include_schema_changes) == (True, True)
+    assert (sink.extended_headers_enabled, sink.tombstones) == (True, True)
+    assert pipeline.settings.name == "shop-connector"
+    assert missing(made) == set()
+    assert needless(made) == {"tasks.max", "schema.history.internal.kafka.topic"}
+    made.require_complete()
+
+
+def test_connector_of_postgresql_is_taken_over_with_the_defaults_of_debezium() -> None:
+    pipeline, sink, made = imported(POSTGRES)
+    source = pipeline.source
+    assert (source.dialect, source.database) == ("postgresql", "shop")
+    assert (source.slot, source.publication) == ("debezium", "dbz_publication")
+    assert source.message_prefix_include_list == (".*",)
+    assert (sink.schemas_enable, sink.include_schema_changes, sink.enable_time_adjuster) == (
+        True,
+        False,
+        False,
+    )
+    assert sink.bootstrap_servers == "broker.invalid:9092"
+    assert "sink.bootstrap-servers" in {note.name for note in made.to_set}
+    assert missing(made) == {"time.precision.mode"}, "adaptive is PostgreSQL's default there, and not here"
+
+
+def test_messages_have_the_modes_and_encodings_of_the_connector() -> None:
+    _, sink, made = imported(
+        MYSQL,
+        **AVRO,
+        **{
+            "decimal.handling.mode": "string",
+            "bigint.unsigned.handling.mode": "precise",
+            "binary.handling.mode": "base64",
+            "time.precision.mode": "connect",
+            "enable.time.adjuster": "false",
+            "tombstones.on.delete": "false",
+            "skipped.operations": "none",
+            "provide.transaction.metadata": "true",
+            "include.schema.changes": "false",
+            "extended.headers.enabled": "false",
+            "key.converter.schemas.enable": None,
+            "value.converter.schemas.enable": None,
+            "value.converter.auto.register.schemas": "false",
+        },
+    )
+    assert (sink.value_format, sink.key_encoding.value) == (ValueEncoding.AVRO, "avro")
+    assert sink.schema_registry_url == "https://registry:8081"
+    assert sink.schema_registry_user == "reader"
+    assert sink.schema_registry_password is not None
+    assert sink.schema_registry_password.text == "${env:SCHEMA_REGISTRY_PASSWORD}"
+    assert not sink.schema_registry_register
+    assert (sink.decimal_handling_mode, sink.bigint_unsigned_handling_mode) == ("string", "precise")
+    assert (sink.binary_handling_mode, sink.time_precision_mode) == ("base64", "connect")
+    assert (sink.enable_time_adjuster, sink.tombstones, sink.skipped_letters) == (False, False, ())
+    assert (sink.provide_transaction_metadata, sink.include_schema_changes) == (True, False)
+    assert not sink.extended_headers_enabled
+    assert missing(made) == set()
+
+
+def test_settings_of_tables_columns_and_sessions_are_taken_over() -> None:
+    pipeline, _, made = imported(
+        MYSQL,
+        **{
+            "table.include.list": None,
+            "database.include.list": "shop,shop_[0-9]{1\\,2}",
+            "table.exclude.list": "shop\\.tmp_.*",
+            "column.exclude.list": "shop.customers.pin,.*secret",
+            "skip.messages.without.change": "true",
+            "database.ssl.mode": "verify_identity",
+            "database.ssl.truststore": "/etc/trust.jks",
+            "database.ssl.truststore.password": "not-to-be-seen",
+            "database.initial.statements": "SET ROLE reader; SET sql_select_limit = 3",
+            "snapshot.max.threads": "4",
+            "snapshot.fetch.size": "2000",
+        },
+    )
+    source = pipeline.source
+    captured = ("shop.t", "shop_12.t", "shop_123.t", "other.t", "shop.tmp_1")
+    assert [source.captures(name) for name in captured] == [True, True, False, False, False]
+    assert source.column_exclude_list == ("shop.customers.pin", r"(?=.*\..*\.).*secret")
+    assert source.skip_messages_without_change
+    assert (source.tls.mode, source.tls.ca) == ("verify-identity", "/etc/trust.jks.tls-ca.pem")
+    assert source.database_initial_statements == ("SET ROLE reader",)
+    assert source.snapshot_parallelism == 4
+    assert missing(made) == {"database.initial.statements"}
+    assert "snapshot.fetch.size" in needless(made)
+
+
+def test_masks_of_columns_are_transforms_and_others_leave_the_column_out() -> None:
+    pipeline, _, made = imported(
+        MYSQL,
+        **{
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen": "shop.customers.email,shop.orders.email",
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen-2": "shop\\.customers\\.iban",
+            "column.mask.hash.MD5.with.salt.not-to-be-seen": "shop.customers.name",
+            "column.mask.with.3.chars": "shop.customers.phone",
+            "column.truncate.to.20.chars": "shop.orders.note,.*\\.remark",
+        },
+    )
+    rules = {rule.source_table: rule for rule in pipeline.transforms}
+    customers, orders = rules["(?i)shop\\.customers"], rules["(?i)shop\\.orders"]
+    assert customers.mask_hash == ("email", "name")
+    assert customers.projection == r"\*, '***' AS `phone`"
+    assert (orders.mask_hash, dict(orders.truncate)) == (("email",), {"note": "20"})
+    assert customers.mask_salt is not None
+    assert customers.mask_salt.text == "${env:MASK_SALT}"
+    excluded = pipeline.source.column_exclude_list
+    assert excluded == (r".*\.remark", r"shop\.customers\.phone", "shop\\.customers\\.iban")
+    assert missing(made) == {
+        "column.mask.hash.v2.SHA-256.with.salt.***",  # two salts in one table
+        "column.mask.hash.MD5.with.salt.***",
+        "column.truncate.to.20.chars",
+    }
+
+
+def test_column_with_a_mask_that_is_not_known_is_left_out() -> None:
+    pipeline, _, made = imported(
+        MYSQL, **{"column.mask.hash.v3.SHA-256.with.salt.not-to-be-seen": "shop.t.a,.*\\.b"}
+    )
+    assert pipeline.source.column_exclude_list == ("shop.t.a", r".*\.b")
+    assert missing(made) == {"column.mask.hash.v3.SHA-256.with.salt.***"}
+
+
+def test_column_that_cannot_be_masked_is_never_in_clear() -> None:
+    with pytest.raises(ConfigError) as error:
+        imported(
+            MYSQL,
+            **{"column.include.list": "shop.customers.(id|email)", "column.mask.with.3.chars": ".*\\.email"},
+        )
+    assert error.value.code == "TR-1352"
+
+
+@pytest.mark.parametrize(
+    ("regex", "replacement", "table", "topic"),
+    [
+        ("shop\\.shop\\.(.*)", "shop.$1", "shop.orders", "orders"),
+        ("shop.shop.orders_(\\d+)", "shop.all_orders", "shop.orders_7", "all_orders"),
+        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$1.$3", "shop.orders", "orders"),
+        ("(\\w+)\\.(\\w+)\\.(\\w+)", "shop.$2_$3", "shop.orders", "shop_orders"),
+    ],
+)
+def test_router_of_topics_is_a_route(regex: str, replacement: str, table: str, topic: str) -> None:
+    from tailrace.model.table import TableId
+    from tailrace.sinks.route import Router
+
+    settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
+    pipeline, _, made = imported(
+        MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
+    )
+    assert Router(pipeline.routes).target(TableId(*table.split("."))) == topic
+    assert Router(pipeline.routes).target(TableId("x", "y.z")) == "x.y.z"
+    assert missing(made) == set()
+
+
+@pytest.mark.parametrize(
+    ("regex", "replacement"),
+    [
+        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$3"),
+        ("(.*)\\.(.*)", "$1.x"),
+        ("shop\\.a|shop\\.b", "shop.c"),
+        ("shop.*orders", "shop.orders"),
+        ("shop\\.(a)\\.b\\1", "shop.c"),
+        ("shop\\.(.*)", "shop.\\$1"),
+    ],
+)
+def test_router_to_topics_without_the_prefix_has_no_equivalent(regex: str, replacement: str) -> None:
+    settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
+    pipeline, _, made = imported(
+        MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
+    )
+    assert (pipeline.routes, missing(made)) == ((), {"transforms.r"})
+
+
+@pytest.mark.parametrize(
+    ("is_unique", "column"), [("false", None), ("true", "__dbz__physicalTableIdentifier")]
+)
+def test_router_of_logical_tables_brings_shards_together(is_unique: str, column: str | None) -> None:
+    pipeline, _, made = imported(
+        MYSQL,
+        **{
+            "transforms": "r",
+            "transforms.r.type": "io.debezium.transforms.ByLogicalTableRouter",
+            "transforms.r.topic.regex": "shop\\.shop\\.orders_\\d+",
+            "transforms.r.topic.replacement": "shop.orders",
+            "transforms.r.key.enforce.uniqueness": is_unique,
+        },
+    )
+    (route,) = pipeline.routes
+    assert (route.source_table, route.sink_table) == ("shop\\.orders_\\d+", "orders")
+    assert route.shard_column == column
+    assert missing(made) == ({"transforms.r.key.enforce.uniqueness"} if column else set())
+
+
+@pytest.mark.parametrize(
+    ("settings", "handling", "skipped"),
+    [
+        ({}, DeleteHandling.TOMBSTONE, ("t",)),
+        ({"tombstones.on.delete": "false"}, DeleteHandling.TOMBSTONE, ("t", "d")),
+        ({"transforms.unwrap.delete.tombstone.handling.mode": "drop"}, DeleteHandling.TOMBSTONE, ("t", "d")),
+        ({"transforms.unwrap.drop.tombstones": "true"}, DeleteHandling.TOMBSTONE, ("t", "d")),
+        ({"transforms.unwrap.drop.tombstones": "false"}, DeleteHandling.TOMBSTONE, ("t",)),
+        ({"transforms.unwrap.delete.tombstone.handling.mode": "rewrite"}, DeleteHandling.REWRITE, ("t",)),
+        (
+            {
+                "transforms.unwrap.drop.tombstones": "false",
+                "transforms.unwrap.delete.handling.mode": "rewrite",
+                "transforms.unwrap.add.fields": "op,source.ts_ms:changed_at",
+            },
+            DeleteHandling.REWRITE_WITH_TOMBSTONE,
+            ("t",),
+        ),
+    ],
+)
+def test_flat_rows_are_those_of_the_transform(
+    settings: dict[str, str], handling: DeleteHandling, skipped: tuple[str, ...]
+) -> None:
+    _, sink, made = imported(MYSQL, **UNWRAP, **settings)
+    assert (sink.value_format, sink.delete_tombstone_handling_mode) == (ValueEncoding.FLAT_JSON, handling)
+    assert sink.skipped_operations == skipped
+    assert sink.add_fields == (
+        ("op", "source.ts_ms:changed_at") if "transforms.unwrap.add.fields" in settings else ()
+    )
+    assert missing(made) == set()
+
+
+def test_flat_rows_with_schemas_have_no_equivalent() -> None:
+    _, sink, made = imported(MYSQL, **UNWRAP, **AVRO)
+    assert (sink.value_format, missing(made)) == (ValueEncoding.AVRO, {"transforms.unwrap"})
+
+
+def test_fields_that_transforms_take_out_or_blank_are_left_out() -> None:
+    pipeline, _, made = imported(
+        MYSQL,
+        **{
+            **UNWRAP,
+            "transforms": "unwrap,drop,blank,only",
+            "transforms.drop.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+            "transforms.drop.exclude": "pin",
+            "transforms.blank.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+            "transforms.blank.fields": "iban",
+            "transforms.blank.predicate": "some",
+            "transforms.only.type": "io.debezium.transforms.Filter",
+            "transforms.only.condition": "value.op == 'c'",
+            "predicates": "some",
+            "predicates.some.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        },
+    )
+    assert pipeline.source.column_exclude_list == ("[^.]+\\.[^.]+\\.(pin)", "[^.]+\\.[^.]+\\.(iban)")
+    assert missing(made) == {"transforms.blank", "transforms.only"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "start", "lost"),
+    [
+        ("initial_only", "snapshot", "fail"),
+        ("no_data", "latest", "fail"),
+        ("never", "earliest", "fail"),
+        ("when_needed", "initial", "refresh"),
+    ],
+)
+def test_mode_of_the_snapshot_is_the_start(mode: str, start: str, lost: str) -> None:
+    pipeline, _, made = imported(MYSQL, **{"snapshot.mode": mode})
+    assert (pipeline.source.starting_position, pipeline.source.on_position_lost) == (start, lost)
+    assert missing(made) == set()
+
+
+def test_signals_notifications_and_heartbeats_are_those_of_enabled_channels() -> None:
+    given = {
+        "signal.data.collection": "shop.signals",
+        "signal.kafka.topic": "commands",
+        "signal.kafka.bootstrap.servers": "other:9092",
+        "signal.consumer.security.protocol": "SASL_SSL",
+        "signal.consumer.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+        'required username="reader" password="not-to-be-seen";',
+        "notification.enabled.channels": "log,sink",
+        "notification.sink.topic.name": "news",
+        "heartbeat.interval.ms": "5000",
+        "heartbeat.action.query": "INSERT INTO shop.beat VALUES (NOW())",
+    }
+    pipeline, sink, made = imported(MYSQL, **given, **{"signal.enabled.channels": "kafka"})
+    assert (pipeline.signals.topic, pipeline.signals.bootstrap_servers) == ("commands", "other:9092")
+    assert dict(pipeline.signals.properties) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "reader",
+        "sasl.password": "${env:SIGNAL_KAFKA_PASSWORD}",
+    }
+    assert pipeline.source.signal_data_collection is None
+    assert (pipeline.notifications.log, pipeline.notifications.topic) == (True, "news")
+    assert (sink.heartbeat_interval_ms, pipeline.source.heartbeat_interval_ms) == (5000, 5000)
+    assert "signal.data.collection" in needless(made)
+    pipeline, _, made = imported(MYSQL, **given)  # `source` alone is enabled by default
+    assert (pipeline.source.signal_data_collection, pipeline.signals.topic) == ("shop.signals", None)
+    assert "signal.consumer.*" in needless(made)
+    assert missing(made) == set()
+
+
+def test_properties_that_are_not_there_are_named_with_the_reason() -> None:
+    _, _, made = imported(
+        MYSQL,
+        **{
+            "gtid.source.includes": "some-uuid",
+            "snapshot.delay.ms": "0",
+            "hstore.handling.mode": "map",
+            "no.such.property": "x",
+            "message.key.columns": "shop.orders:code",
+        },
+    )
+    assert missing(made) == {
+        "gtid.source.includes",
+        "hstore.handling.mode",
+        "no.such.property",
+        "message.key.columns",
+    }
+    assert "snapshot.delay.ms" in needless(made)
+    with pytest.raises(ConfigError) as error:
+        made.require_complete()
+    assert error.value.code == "TR-1353"
+    assert "message.key.columns: keys are those of tables" in str(error.value.detail)
+
+
+def test_file_of_debezium_server_is_taken_over() -> None:
+    text = r"""
+# Debezium Server
+debezium.sink.type=kafka
+debezium.sink.kafka.producer.bootstrap.servers=broker:9092
+debezium.sink.kafka.producer.key.serializer=org.apache.kafka.common.serialization.StringSerializer
+debezium.sink.kafka.producer.compression.type = zstd
+debezium.source.connector.class=io.debezium.connector.mariadb.MariaDbConnector
+debezium.source.offset.storage.file.filename=data/offsets.dat
+debezium.source.database.hostname: db.example.com
+debezium.source.database.user=debezium
+debezium.source.database.password=${DATABASE_PW}
+debezium.source.topic.prefix=shop
+debezium.source.table.include.list=shop\\.orders,\
+    shop\\.customers
+debezium.format.value=json
+debezium.format.schemas.enable=false
+quarkus.log.console.json=false
+"""
+    made = debezium.draft(debezium.read(text, "application"))
+    pipeline = parse_pipeline(made.text("test"))
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, KafkaSettings)
+    assert (pipeline.source.dialect, sink.bootstrap_servers, sink.schemas_enable) == (
+        "mariadb",
+        "broker:9092",
+        False,
+    )
+    assert dict(sink.properties) == {"compression.type": "zstd"}
+    assert pipeline.source.tables == ("(?i)shop\\.orders", "(?i)shop\\.customers")
+    assert pipeline.settings.name == "application"
+    assert missing(made) == set()
+    assert needless(made) == {
+        "debezium.sink.kafka.producer.key.serializer",
+        "debezium.source.offset.storage.file.filename",
+        "quarkus.log.console.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"connector.class": "io.debezium.connector.oracle.OracleConnector"}, "TR-1352"),
+        ({"database.hostname": None}, "TR-1351"),
+        ({"database.hostname": "${file:/opt/secrets:host}"}, "TR-1351"),
+        ({"database.port": "not-to-be-seen"}, "TR-1351"),
+        ({"table.include.list": "shop\\.\\p{Alpha}+"}, "TR-1351"),
+        ({"table.include.list": "shop.("}, "TR-1351"),
+        ({"tombstones.on.delete": "not-to-be-seen"}, "TR-1351"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_an_error(changed: dict[str, str | None], code: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        imported(MYSQL, **changed)
+    assert error.value.code == code
+    assert "not-to-be-seen" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"config": 3}', '{"a": {"b": 1}}', '{"a": 1}' + "}"])
+def test_file_of_another_form_is_an_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "connector.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        CliRunner().invoke(cli, ["import", "debezium", str(file)], catch_exceptions=False)
+    assert error.value.code in ("TR-1350", "TR-1351")
+
+
+def test_command_prints_a_file_and_fails_if_it_is_to_be_strict(tmp_path: Path) -> None:
+    file = tmp_path / "connector.json"
+    file.write_text(json.dumps({**MYSQL, "message.key.columns": "shop.orders:code"}))
+    done = CliRunner().invoke(cli, ["import", "debezium", str(file)], catch_exceptions=False)
+    assert parse_pipeline(done.stdout).settings.name == "connector"
+    assert "message.key.columns" in done.stderr
+    with pytest.raises(ConfigError) as error:
+        CliRunner().invoke(cli, ["import", "debezium", str(file), "--strict"], catch_exceptions=False)
+    assert error.value.code == "TR-1353"
+
+
+def test_names_of_the_file_cannot_leave_a_comment(tmp_path: Path) -> None:
+    pipeline, _, _ = imported(
+        MYSQL, **{"x\nsink: {type: console}\u2028y\x85z": "1", "topic.creation.a\nb: c": "1"}
+    )
+    assert pipeline.sinks[0].type == "kafka"
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = "a=1\n! no\n  b : 2 \\\n   3\nc\\ d  e\nf=\\u00e4\\t\\=\ng\nh\\==x\\\\\ni=last"
+    assert properties(text) == {
+        "a": "1",
+        "b": "2 3",
+        "c d": "e",
+        "f": "ä\t=",
+        "g": "",
+        "h=": "x\\",
+        "i": "last",
+    }
+
+
+# ---- offsets -------------------------------------------------------------------------------------------
+
+
+def started(given: dict[str, str], offsets: Any, **more: str) -> tuple[str, Draft]:
+    _, _, made = imported(given, **more)
+    content = offsets if isinstance(offsets, bytes) else json.dumps(offsets).encode()
+    debezium_offsets.start(made, content, "shop")
+    return parse_pipeline(made.text("test")).source.starting_position, made
+
+
+def of_connect(**offset: Any) -> dict[str, Any]:
+    return {"offsets": [{"partition": {"server": "shop"}, "offset": offset}]}
+
+
+@pytest.mark.parametrize(
+    ("offset", "start"),
+    [
+        (
+            {"file": "b.3", "pos": 154, "gtids": "3e11fa47:1-5,\n4e11fa47:1-2"},
+            "gtid:3e11fa47:1-5,4e11fa47:1-2",
+        ),
+        ({"file": "b.3", "pos": 154, "gtids": None}, "file-at-or-before:b.3:154"),
+        ({"file": "b.3", "pos": 154, "gtids": "a:1-5", "event": 2, "row": 7}, "gtid:a:1-5"),
+        ({"file": "b.3", "pos": 154, "event": 2, "row": 7}, "file-at-or-before:b.3:154"),
+        (
+            {"file": "b.3", "pos": 154, "snapshot": "INITIAL", "snapshot_completed": "true"},
+            "file-at-or-before:b.3:154",
+        ),
+        ({"file": "b.3", "pos": 154, "snapshot": True}, "initial"),
+        ({"file": "b.3", "pos": 154, "snapshot": "INITIAL", "snapshot_completed": False}, "initial"),
+    ],
+)
+def test_stream_begins_where_the_connector_of_mysql_stood(offset: dict[str, Any], start: str) -> None:
+    found, made = started(MYSQL, of_connect(**offset))
+    assert found == start
+    assert ("2 events, 7 rows" in made.text("test")) == ("event" in offset)
+
+
+def test_snapshots_that_were_not_finished_are_named() -> None:
+    found, made = started(
+        MYSQL, of_connect(gtids="a:1", snapshot="BLOCKING", incremental_snapshot_collections="[]")
+    )
+    assert (found, missing(made)) == ("gtid:a:1", {"blocking snapshot", "incremental snapshot"})
+
+
+@pytest.mark.parametrize(
+    ("offset", "start"),
+    [
+        ({"lsn_commit": 24023128, "lsn_proc": 24023200, "lsn": 24023200, "txId": 555}, "lsn:0/16E9058"),
+        ({"lsn_commit": 5 << 32 | 255, "lsn_proc": 1, "lsn": 1}, "lsn:5/FF"),
+        ({"lsn_proc": 24023128, "lsn": 24023200, "messageType": "INSERT"}, "lsn:0/16E9058"),
+        ({"lsn": 24023128, "snapshot": "INITIAL", "last_snapshot_record": True}, "lsn:0/16E9058"),
+        ({"lsn": 24023128, "snapshot": "INITIAL", "last_snapshot_record": False}, "initial"),
+    ],
+)
+def test_stream_begins_where_the_connector_of_postgresql_stood(offset: dict[str, Any], start: str) -> None:
+    assert started(POSTGRES, of_connect(**offset))[0] == start
+
+
+def test_offset_is_read_from_the_file_of_debezium_server() -> None:
+    content = (FILES / "debezium-server-offsets.dat").read_bytes()  # a java.util.HashMap, written by Java 17
+    found, made = started(MYSQL, content)
+    assert found == "file-at-or-before:binlog.000003:1547"
+    assert "3 events, 2 rows" in made.text("test")
+    with pytest.raises(ConfigError) as error:
+        started(MYSQL, content[:-20])
+    assert error.value.code == "TR-1350"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "code"),
+    [
+        ({"offsets": []}, "TR-1354"),
+        ({"offsets": [{"partition": {"server": "other"}, "offset": {"file": "b.3", "pos": 4}}]}, "TR-1354"),
+        (of_connect(), "TR-1354"),
+        (of_connect(lsn=5), "TR-1354"),
+        (of_connect(file="b.3", pos="x"), "TR-1354"),
+        ({"offsets": 3}, "TR-1350"),
+        ({"offsets": [{"offset": 3}]}, "TR-1350"),
+        (b"\xff\xfe", "TR-1350"),
+        (b"{", "TR-1350"),
+    ],
+)
+def test_offset_that_is_none_is_an_error(offsets: Any, code: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        started(MYSQL, offsets)
+    assert error.value.code == code
+
+
+def test_slot_of_another_plugin_cannot_be_continued() -> None:
+    with pytest.raises(ConfigError) as error:
+        started(POSTGRES, of_connect(lsn_commit=5), **{"plugin.name": "decoderbufs"})
+    assert error.value.code == "TR-1354"
+
+
+# ---- the list of properties ----------------------------------------------------------------------------
+
+
+def test_list_of_properties_is_that_of_the_document() -> None:
+    text = (ROOT / "docs/reference/debezium.md").read_text(encoding="utf-8")
+    section = text.partition("## Connector properties")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [p.row for p in PROPERTIES]
+
+
+def test_properties_are_known_by_name() -> None:
+    assert all(known(name) is p for p in PROPERTIES for name in p.name.split(", ") if "*" not in name)
+    assert known("column.truncate.to.20.chars") is not None
+    assert known("topic.creation.default.partitions") is not None
+    assert known("database.hostname2") is None
