@@ -1183,6 +1183,21 @@ CATALOGUE = {
         "Copy the set from `SELECT @@gtid_executed` (MariaDB: `SELECT @@gtid_binlog_pos`).",
     ),
     # ---- 41 Position lost, and server changed --------------------------------------------------------------
+    "TR-4007": Condition(
+        "the stream cannot end at the requested position",
+        (ConfigError,),
+        "`endingPosition` names a position or time before the stream's own, or a position that the log does "
+        "not have, or not yet.",
+        "Set it to a position that the log has, or to a time, which may lie ahead.",
+    ),
+    "TR-4008": Condition(
+        "targets lack something at the stream's end",
+        (StateError,),
+        "The stream has read the log up to `endingPosition`. A table is still to be read again, or has other "
+        "columns than targets know, and that can only begin later in the log: after TRUNCATE, after most "
+        "schema changes of PostgreSQL, or by a request.",
+        "Leave `endingPosition` out, or set a later one: the stream goes on from where it is.",
+    ),
     "TR-4101": Condition(
         "the log no longer holds the stream's position",
         (PositionLostError,),
@@ -1429,6 +1444,14 @@ CATALOGUE = {
         "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`): the stream reads such tables again, "
         "in place. Or set `onRewrite: ignore`, which keeps the old values in targets; `tailrace resync "
         "PIPELINE.YAML TABLE` then reads a table again when you ask for it.",
+    ),
+    "TR-4410": Condition(
+        "rows of a table cannot be read as of the stream's end",
+        (SchemaMismatchError,),
+        "The stream ends at `endingPosition`. The table was altered or dropped behind it while rows of it "
+        "were still to be read; or a row was changed of which the log has only the key (PostgreSQL without "
+        "REPLICA IDENTITY FULL, after a restart).",
+        "Start a new stream that ends later; or leave `endingPosition` out, and the stream goes on.",
     ),
     "TR-4430": Condition(
         "a schema change stops the stream, as it is set to",

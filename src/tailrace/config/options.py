@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from tailrace.config.option_values import (
     byte_count,
     column_patterns,
     day_windows,
+    ending_position,
+    ending_time_us,
     mysql_server,
     not_negative,
     one_of,
@@ -308,6 +311,16 @@ class SourceOptions:
             + " | file:NAME:OFFSET | gtid:SET | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds); "
             "PostgreSQL: " + " | ".join(STARTS) + " | lsn:0/16B3748",
             "Where a new stream begins; a restarted stream continues from its checkpoint.",
+        ),
+    )
+    ending_position: str | None = field(
+        default=None,
+        metadata=option(
+            ending_position,
+            "latest | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds) | file:NAME:OFFSET | gtid:SET; "
+            "PostgreSQL: latest | timestamp:... | lsn:0/16B3748; or a position as JSON, as offsets have it",
+            "Where the stream ends: at the last transaction at or before it. `latest`: at the log's end when "
+            "the stream starts with this option. A time may lie ahead, a position may not. Default: nowhere.",
         ),
     )
     max_rows_per_trigger: int | None = field(
@@ -832,6 +845,11 @@ class SourceOptions:
         )
 
     @property
+    def ending_time_us(self) -> int | None:
+        """The time at which the stream ends, microseconds since 1970 UTC."""
+        return None if self.ending_position is None else ending_time_us(self.ending_position)
+
+    @property
     def exactly_once(self) -> bool:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
@@ -988,6 +1006,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     _check_schema_changes(options, values.keys(), where)
     _check_heartbeat(options, where)
     _check_dialect(options, values.keys(), where)
+    _check_ending(options, where)
     return options
 
 
@@ -1119,6 +1138,46 @@ def _check_heartbeat(options: SourceOptions, where: str) -> None:
         f"set `{missing}`, or leave `{given}` out",
         code="TR-1011",
     )
+
+
+def _check_ending(options: SourceOptions, where: str) -> None:
+    """Reject an end of the stream beside options with which it cannot be kept."""
+    text = options.ending_position
+    if text is None:
+        return
+    kind = text.partition(":")[0].lower()
+    if text.startswith("{"):
+        kind = "lsn" if "lsn" in json.loads(text) else "file"
+    needed = "postgresql" if kind == "lsn" else "mysql" if kind in ("file", "gtid") else None
+    if needed is not None and (needed == "postgresql") != (options.dialect == "postgresql"):
+        raise ConfigError(
+            f"{where} `endingPosition` is wrong",
+            f"found a position by `{kind}`, which {options.dialect} does not have",
+            code="TR-1010",
+        )
+    if options.starting_position == "snapshot":
+        raise ConfigError(
+            f"{where} `endingPosition` has no effect with `startingPosition` `snapshot`",
+            "the stream ends once its tables are read",
+            "leave it out",
+            code="TR-1011",
+        )
+    for name, value, excluded, why in (
+        (
+            "onPositionLost",
+            options.on_position_lost,
+            "refresh",
+            "what is read again is as of a later position",
+        ),
+        ("delivery", options.delivery, "at-least-once", "rows of tables would be newer than the end"),
+    ):
+        if value == excluded:
+            raise ConfigError(
+                f"{where}s `endingPosition` and `{name}: {excluded}` exclude each other",
+                why,
+                "leave one of them out",
+                code="TR-1005",
+            )
 
 
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:

@@ -23,6 +23,8 @@
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
      "answers": [{...answer...}],                         what became of signals (`model.signal`)
      "set": {"tables": [...], "instead_of": [...]},       tables that a signal has set (`model.table_setting`)
+     "ending": {"of": "latest", "at": {...position...}, "log_read": true, "reached": true},   where the stream
+                                                          ends, and how near it is (`model.ending`)
      "columns": {"exclude": [...], "unchanged": false}}   columns that are left out, and whether updates are
                                                           that change no others (`model.column_filter`)
 
@@ -37,11 +39,12 @@ Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long 
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
 and `blocking`; older versions ignore them. So was `shapes`: a table without one is read again after a change
-of its columns. Version 3 has `parked`, and is written while a table is: an older Tailrace would read such a
-table as a new one. Version 4 has `where`, and is written while a table is read with a condition: an older
-Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's tables hold: an
-older Tailrace would capture those of the option. Version 6 has `columns`, and is written while columns are
-left out: an older Tailrace would take them in, without values in the rows that were read before.
+of its columns. `ending` belongs to an option that older versions refuse. Version 3 has `parked`, and is
+written while a table is: an older Tailrace would read such a table as a new one. Version 4 has `where`, and
+is written while a table is read with a condition: an older Tailrace would delete all other rows. Version 5
+has `set`, and is written while a signal's tables hold: an older Tailrace would capture those of the option.
+Version 6 has `columns`, and is written while columns are left out: an older Tailrace would take them in,
+without values in the rows that were read before.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
+from tailrace.model.ending import Ending
 from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.parked import Parked, parked_tables
 from tailrace.model.schema_change import SchemaEvent
@@ -208,6 +212,7 @@ class StreamOffset:
         setting: the tables that a signal has set; None: those of the option `tables` are captured.
         shapes: the columns by which the stream knows its tables, by name, as far as the log lacks them.
         columns: the columns that are captured, in the batch that ends here.
+        ending: where the stream ends; None: nowhere.
     """
 
     mode: str = ""
@@ -229,6 +234,7 @@ class StreamOffset:
     setting: TableSetting | None = None
     shapes: Mapping[str, KnownShape] = field(default_factory=dict)
     columns: ColumnFilter = ALL_COLUMNS
+    ending: Ending | None = None
 
     @property
     def is_new(self) -> bool:
@@ -321,6 +327,8 @@ class StreamOffset:
             value["answers"] = [answer.to_json() for answer in self.answers]
         if self.setting is not None:
             value["set"] = self.setting.to_json()
+        if self.ending is not None:
+            value["ending"] = self.ending.to_json()
         if self.columns != ALL_COLUMNS:
             value["columns"] = self.columns.to_json()
         plain = not (self.again or self.requests or self.gaps or self.forgot or self.parked)
@@ -378,4 +386,5 @@ class StreamOffset:
             None if value.get("set") is None else TableSetting.from_json(value["set"]),
             {n: KnownShape.from_json(shape) for n, shape in value.get("shapes", {}).items()},
             ColumnFilter.from_json(value.get("columns", {})),
+            None if value.get("ending") is None else Ending.from_json(value["ending"]),
         )

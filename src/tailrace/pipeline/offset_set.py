@@ -77,6 +77,8 @@ def continued(
         requests=tuple(dict.fromkeys([*former.requests, *new.requests])),
         waits={**former.waits, **new.waits},
         forgot=former.forgot or new.forgot,
+        # found again, as the stream may have been moved
+        ending=None if former.ending is None else replace(former.ending, log_read=False, reached=False),
         columns=former.columns,  # those that targets have: the stream compares them with the options
     )
     for name in sorted(again):

@@ -34,8 +34,9 @@ from tailrace.sources.mysql.snapshot.row_server import RowServer, executed, requ
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace.sources.mysql.wire.kernels.boundaries import START, TS_US
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex
 from tailrace.sources.pausing import pauses
 
 _log = logging.getLogger(__name__)
@@ -156,17 +157,32 @@ class MySqlSession(Session):
     def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:
         """Whether the log, behind the split's position, has a schema change that rewrites its table."""
         start = MySqlPosition.from_json(split.as_of)
+        return any(
+            change.dropped_database is not None or keys or rewrites_rows(change.text)
+            for change, _ in self._alterations(split, start)
+        )
+
+    def altered_behind(self, split: SnapshotSplit) -> bool:
+        """Whether the log, behind the stream's end, has a schema change of the split's table."""
+        assert split.until is not None
+        until_us = split.until.get("us")
+        start = MySqlPosition.from_json(split.until.get("log") or split.as_of)
+        return any(until_us is None or ts_us > until_us for _, ts_us in self._alterations(split, start))
+
+    def _alterations(self, split: SnapshotSplit, start: MySqlPosition) -> Iterator[tuple[DdlStatement, int]]:
+        """The schema changes of the split's table from a position on, with the times of their commits."""
         index = TransactionIndex(
             lambda table: table == split.table.id,
             past=True,
             folds=lambda: self._run(folds_names, "asking for the case of names"),
         )
         for block in read_log(self._options, start, self.log_end(split.as_of)):
-            for change in index.feed(block).ddl:
+            done = index.feed(block)
+            for change in done.ddl:
                 dropped = change.dropped_database == split.table.id.database
-                if dropped or (change.tables and (keys or rewrites_rows(change.text))):
-                    return True
-        return False
+                if dropped or change.tables:
+                    at = np.searchsorted(done.rows[:, START], change.start, "right") - 1
+                    yield change, int(done.rows[at, TS_US])
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
