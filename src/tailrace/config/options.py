@@ -88,6 +88,8 @@ _COLUMNS = ("column.include.list", "column.exclude.list")
 _SELECT_OVERRIDES = "snapshot.select.statement.overrides"
 #: Debezium's name of the option for statements of sessions.
 _STATEMENTS = "database.initial.statements"
+#: Debezium's name of the option for the tables that are read first.
+_SNAPSHOT_TABLES = "snapshot.include.collection.list"
 _WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
@@ -345,6 +347,18 @@ class SourceOptions:
             positive,
             "a number > 0",
             "Snapshot splits read at once; a batch has up to 8 times as many. Default: the driver's cores.",
+        ),
+    )
+    snapshot_include_collection_list: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_patterns,
+            "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each "
+            "matched against the whole name, in any case",
+            "As Debezium's: the tables whose rows are read first; default: all. Others are followed from the "
+            "stream's position on, and their targets do not hold the whole table (guide: running in "
+            "production). One that is added to the list is read then.",
+            name=_SNAPSHOT_TABLES,
         ),
     )
     snapshot_chunk_rows: int = field(
@@ -881,6 +895,11 @@ class SourceOptions:
         none: dict[str, Any] = {field: () for field, o in _SOURCE_OPTIONS.items() if o.name in lists}
         return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
 
+    def reads_rows_of(self, name: str) -> bool:
+        """Whether the rows of the table `database.table` are read before its changes are followed."""
+        patterns = self.snapshot_include_collection_list
+        return not patterns or _in_list(patterns, [name])
+
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
         return name == self.signal_data_collection
@@ -1007,6 +1026,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     _check_heartbeat(options, where)
     _check_dialect(options, values.keys(), where)
     _check_ending(options, where)
+    _check_snapshot_tables(options, where)
     return options
 
 
@@ -1178,6 +1198,26 @@ def _check_ending(options: SourceOptions, where: str) -> None:
                 "leave one of them out",
                 code="TR-1005",
             )
+
+
+def _check_snapshot_tables(options: SourceOptions, where: str) -> None:
+    """Reject a list of tables to read beside options with which it cannot be kept."""
+    if not options.snapshot_include_collection_list:
+        return
+    if options.starting_position not in ("initial", "snapshot"):
+        raise ConfigError(
+            f"{where} `{_SNAPSHOT_TABLES}` has no effect here",
+            f"with `startingPosition` `{options.starting_position}` no table is read first",
+            "leave it out",
+            code="TR-1011",
+        )
+    if options.on_position_lost == "refresh":
+        raise ConfigError(
+            f"{where}s `{_SNAPSHOT_TABLES}` and `onPositionLost: refresh` exclude each other",
+            "tables that are not read could not be made complete behind a part of the log that is lost",
+            "leave one of them out",
+            code="TR-1005",
+        )
 
 
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:

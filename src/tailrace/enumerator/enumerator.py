@@ -572,11 +572,17 @@ class Enumerator:
             return offset
         for name in new:
             offset = self._begin_table(offset, name)
+        for name in offset.partial if offset.mode == "initial" else ():
+            is_due = name in offset.done and name not in offset.again and self._options.reads_rows_of(name)
+            if is_due and name in self._captured.schemas:
+                offset = to_reread(offset, self._captured.tables[name])
         return offset
 
     def _begin_table(self, offset: StreamOffset, name: str) -> StreamOffset:
-        """Begin to read a table that is new to the stream."""
+        """Begin to read a table that is new to the stream, or only to follow it."""
         table = self._captured.tables[name]
+        if not self._options.reads_rows_of(name):
+            return offset.with_done(name, None).with_partial({*offset.partial, name})
         if offset.forgot:  # perhaps a dropped table's name: its target may hold rows
             return to_reread(offset, table)
         return offset.with_table(name, TableProgress(estimated=table.estimated_rows))
@@ -781,7 +787,8 @@ class Enumerator:
 
     def _rejoins(self, offset: StreamOffset) -> bool:
         """Whether the stream goes on behind a part of the log that is lost."""
-        return offset.mode == "initial" and self._options.on_position_lost == "refresh"
+        may = offset.mode == "initial" and not offset.partial
+        return may and self._options.on_position_lost == "refresh"
 
     # ---- queries to the source ----
 

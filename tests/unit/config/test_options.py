@@ -315,3 +315,16 @@ def test_end_of_a_stream_that_cannot_be_kept_is_refused(given: dict[str, str], m
 def test_time_of_an_end_is_utc_if_it_names_no_zone() -> None:
     options = parse_options({**GIVEN, "endingPosition": "timestamp:1970-01-01T00:00:01"})
     assert options.ending_time_us == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingPosition": "latest"}, "has no effect here"),
+        ({"onPositionLost": "refresh"}, "exclude each other"),
+    ],
+)
+def test_list_of_tables_to_read_that_cannot_be_kept_is_refused(given: dict[str, str], message: str) -> None:
+    given = {**GIVEN, "snapshot.include.collection.list": "shop.orders", **given}
+    with pytest.raises(ConfigError, match=message):
+        parse_options(given)

@@ -138,3 +138,15 @@ def test_end_of_the_stream_is_kept():
     assert value["ending"] == {"of": "latest", "at": {"pos": 1}, "log_read": True, "reached": True}
     assert StreamOffset.from_json(value) == offset
     assert "ending" not in replace(offset, ending=None).to_json()
+
+
+def test_tables_without_their_earlier_rows_are_whole_once_they_are_read():
+    offset = StreamOffset("initial", {"pos": 1}, done={"s.a": None, "s.b": 1}, partial=("s.a",))
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert offset.not_whole == {"s.a"}
+    reading = offset.with_reread("s.a", RereadProgress("1"))
+    assert (reading.partial, reading.not_whole) == (("s.a",), frozenset())
+    some = offset.with_reread("s.a", RereadProgress("1", done=True, where="id = 1"))
+    assert some.not_whole == {"s.a"}
+    assert reading.with_reread("s.a", RereadProgress("1", done=True)).partial == ()
+    assert offset.without("s.a").partial == ()
