@@ -1465,9 +1465,12 @@ CATALOGUE = {
     "TR-5001": Condition(
         "a table has no key",
         (PreflightError, SourceError, SinkError),
-        "A key is needed to read the table in ranges, and to find the row of a change in the target.",
-        "`ALTER TABLE t ADD PRIMARY KEY (...)`; or exclude the table; or use `mode: changelog`, which "
-        "needs no key at the target.",
+        "A target that holds rows needs a key to find the row of a change. Without one, the rows of a table "
+        "of MySQL are read in one transaction, whose place in the log must be known: that needs InnoDB, "
+        "GTIDs or `performance_schema.log_status`, and moments in which nobody writes to the table.",
+        "`ALTER TABLE t ADD PRIMARY KEY (...)`, in MySQL also an invisible one; or a target that "
+        "appends, such as `mode: changelog`; or leave the table, or only its rows, out "
+        "(`snapshot.include.collection.list`).",
     ),
     "TR-5002": Condition(
         "the table's definition changed while it was read",

@@ -211,6 +211,8 @@ class MySqlSource(Source):
         Raises:
             TableLockedError: others hold a lock on the table.
         """
+        if not table.key:
+            return None  # it is one chunk
         if self._rows is not None:
             with suppress(SourceError), self._rows_lock:
                 return self._rows.run(
