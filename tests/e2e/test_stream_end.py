@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.model import TriggerMode
+from tests.e2e.test_parking import Running, mysql_source
 from tests.support.pipelines import PipelineProcess, delta_rows
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [
-        [],
-        pytest.param(
-            ["sink.committed", "offset.planned", "batch.planned", "snapshot.batch"], marks=pytest.mark.slow
-        ),
-    ],
-    ids=["undisturbed", "killed"],
-)
-def test_pipeline_ends_at_its_end_and_does_nothing_more(
-    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, kills: list[str]
+def test_pipeline_ends_by_itself_with_any_trigger(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path
 ) -> None:
+    table = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)"
+    )
+    source = mysql_source(mysql, table, **{"ending-position": "latest"})
+    pipeline = Running(spark, tmp_path, source=source, pipeline={"trigger": "continuous"})
+    assert pipeline.run() is None
+    mysql.execute(f"UPDATE {table} SET v = 9")
+    assert pipeline.held(table) == [(1, 1), (2, 2)]
+    assert pipeline.run() is None
+    assert pipeline.watcher.notices[-1] == "the stream has reached its end before"
+    later = Running(spark, tmp_path, source=mysql_source(mysql, table))  # without the setting
+    later.pipeline = replace(
+        pipeline.pipeline,
+        source=later.pipeline.source,
+        source_options=later.pipeline.source_options,
+        settings=replace(pipeline.pipeline.settings, trigger=TriggerMode.AVAILABLE_NOW),
+    )
+    assert later.run() is None
+    assert pipeline.held(table) == [(1, 9), (2, 9)]
+
+
+@pytest.mark.slow
+def test_pipeline_that_is_killed_ends_at_its_end_and_does_nothing_more(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path
+) -> None:
+    kills = ["sink.committed", "offset.planned", "batch.planned", "snapshot.batch"]
     table = f"{database}.t"
     values = ", ".join(f"({i}, {i})" for i in range(40))
     mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES {values}")
