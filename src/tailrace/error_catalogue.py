@@ -1218,6 +1218,21 @@ CATALOGUE = {
         "Copy the set from `SELECT @@gtid_executed` (MariaDB: `SELECT @@gtid_binlog_pos`).",
     ),
     # ---- 41 Position lost, and server changed --------------------------------------------------------------
+    "TR-4007": Condition(
+        "the stream cannot end at the requested position",
+        (ConfigError,),
+        "`endingPosition` names a position or time before the stream's own, or a position that the log does "
+        "not have, or not yet.",
+        "Set it to a position that the log has, or to a time, which may lie ahead.",
+    ),
+    "TR-4008": Condition(
+        "targets lack something at the stream's end",
+        (StateError,),
+        "The stream has read the log up to `endingPosition`. A table is still to be read again, or has other "
+        "columns than targets know, and that can only begin later in the log: after TRUNCATE, after most "
+        "schema changes of PostgreSQL, or by a request.",
+        "Leave `endingPosition` out, or set a later one: the stream goes on from where it is.",
+    ),
     "TR-4101": Condition(
         "the log no longer holds the stream's position",
         (PositionLostError,),
@@ -1465,6 +1480,14 @@ CATALOGUE = {
         "in place. Or set `onRewrite: ignore`, which keeps the old values in targets; `tailrace resync "
         "PIPELINE.YAML TABLE` then reads a table again when you ask for it.",
     ),
+    "TR-4410": Condition(
+        "rows of a table cannot be read as of the stream's end",
+        (SchemaMismatchError,),
+        "The stream ends at `endingPosition`. The table was altered or dropped behind it while rows of it "
+        "were still to be read; or a row was changed of which the log has only the key (PostgreSQL without "
+        "REPLICA IDENTITY FULL, after a restart).",
+        "Start a new stream that ends later; or leave `endingPosition` out, and the stream goes on.",
+    ),
     "TR-4430": Condition(
         "a schema change stops the stream, as it is set to",
         (SchemaMismatchError,),
@@ -1477,9 +1500,12 @@ CATALOGUE = {
     "TR-5001": Condition(
         "a table has no key",
         (PreflightError, SourceError, SinkError),
-        "A key is needed to read the table in ranges, and to find the row of a change in the target.",
-        "`ALTER TABLE t ADD PRIMARY KEY (...)`; or exclude the table; or use `mode: changelog`, which "
-        "needs no key at the target.",
+        "A target that holds rows needs a key to find the row of a change. Without one, the rows of a table "
+        "of MySQL are read in one transaction, whose place in the log must be known: that needs InnoDB, "
+        "GTIDs or `performance_schema.log_status`, and moments in which nobody writes to the table.",
+        "`ALTER TABLE t ADD PRIMARY KEY (...)`, in MySQL also an invisible one; or a target that "
+        "appends, such as `mode: changelog`; or leave the table, or only its rows, out "
+        "(`snapshot.include.collection.list`).",
     ),
     "TR-5002": Condition(
         "the table's definition changed while it was read",

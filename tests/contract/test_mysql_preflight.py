@@ -192,14 +192,18 @@ def test_every_table_that_cannot_be_captured_is_named(mysql: MySqlServer, databa
         f"CREATE TABLE {d}.nullkey (x INT UNIQUE)",
         f"CREATE TABLE {d}.fine (x INT NOT NULL UNIQUE)",
         f"CREATE TABLE {d}.old (id INT PRIMARY KEY) ENGINE = MyISAM",
+        f"CREATE TABLE {d}.both (x INT) ENGINE = MyISAM",
     )
     findings = check(_options(mysql, rf"{database}\..*"))
     assert "key column `s` of type enum" in _finding(findings, f"table {database}.size").found
     assert "key column `x` of type double" in _finding(findings, f"table {database}.share").found
     for name in ("keyless", "nullkey"):
         finding = _finding(findings, f"table {database}.{name}")
-        assert (finding.found, finding.severity) == ("no key", Severity.ERROR)
+        assert (finding.found, finding.severity) == ("no key", Severity.WARNING)
         mysql.execute(finding.remedy.rstrip(";"))
+    both = next(f for f in findings if f.check == f"table {database}.both" and f.code == "TR-5001")
+    assert (both.found, both.severity) == ("no key, and storage engine MyISAM", Severity.ERROR)
+    mysql.execute(both.remedy.rstrip(";"))
     old = _finding(findings, f"table {database}.old")
     assert (old.found, old.severity) == ("storage engine MyISAM", Severity.WARNING)
     assert [f.severity for f in findings if f.check == f"table {database}.fine"] == [Severity.OK]

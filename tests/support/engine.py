@@ -12,7 +12,12 @@ from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot, read_until_lost, read_until_rewritten
+from tailrace.reader.snapshot import (
+    read_snapshot,
+    read_until_end,
+    read_until_lost,
+    read_until_rewritten,
+)
 from tailrace.sources import registry
 
 State = dict[tuple[Any, ...], dict[str, Any]]
@@ -74,6 +79,7 @@ class Engine:
                     refreshes = self.options.on_rewrite == "refresh"
                     read = read_until_rewritten if refreshes else read_snapshot
                     rows = read(session.located(split), session, exact=exact)
+                    rows = read_until_end(rows, split, session)
                     rejoins = self.options.on_position_lost == "refresh"
                     snapshot.extend(read_until_lost(rows) if rejoins else rows)
                 else:

@@ -232,6 +232,9 @@ class ModelSource(Source, Log):
     def read_table(self, table: TableSchema, page_rows: int) -> Any:
         raise NotImplementedError
 
+    def ending_position(self, text: str, position: Any) -> Any:
+        raise NotImplementedError
+
     def frozen(self) -> Any:
         raise NotImplementedError
 

@@ -5,11 +5,14 @@ A ValueError's text is shown to the user only where it cannot hold a password (s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, time
 from urllib.parse import urlsplit
+
+from tailrace.config.moment import microseconds
 
 STARTS = ("initial", "latest", "earliest", "snapshot")
 _NO_USER = "an address holds no user and no password, they have options of their own"
@@ -142,6 +145,32 @@ def starting_position(text: str) -> str:
     ):
         return text.strip()
     raise ValueError
+
+
+def ending_position(text: str) -> str:
+    """Where a stream ends; its kind in lower case where it is a word."""
+    text = text.strip()
+    if text.lower() == "latest":
+        return "latest"
+    kind, _, value = text.partition(":")
+    if kind.lower() == "timestamp":
+        microseconds(value.strip())
+        return text
+    if text.startswith("{"):
+        found = json.loads(text)
+        is_lsn = isinstance(found.get("lsn"), str)
+        if not is_lsn and not (isinstance(found.get("file"), str) and isinstance(found.get("pos"), int)):
+            raise ValueError
+        return text
+    if re.fullmatch(r"file:[^:\s]+:\d+|gtid:.+|lsn:[0-9a-f]+/[0-9a-f]+", text, re.IGNORECASE):
+        return text
+    raise ValueError
+
+
+def ending_time_us(text: str) -> int | None:
+    """The time at which a stream ends, microseconds since 1970 UTC; None: it ends at a position."""
+    kind, _, value = text.partition(":")
+    return microseconds(value.strip()) if kind.lower() == "timestamp" else None
 
 
 def is_host(text: str) -> bool:

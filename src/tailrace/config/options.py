@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from tailrace.config.option_values import (
     byte_count,
     column_patterns,
     day_windows,
+    ending_position,
+    ending_time_us,
     mysql_server,
     not_negative,
     one_of,
@@ -85,6 +88,8 @@ _COLUMNS = ("column.include.list", "column.exclude.list")
 _SELECT_OVERRIDES = "snapshot.select.statement.overrides"
 #: Debezium's name of the option for statements of sessions.
 _STATEMENTS = "database.initial.statements"
+#: Debezium's name of the option for the tables that are read first.
+_SNAPSHOT_TABLES = "snapshot.include.collection.list"
 _WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
@@ -318,6 +323,16 @@ class SourceOptions:
             "`file-at-or-before`: where the last transaction ends that ends at or before the offset.",
         ),
     )
+    ending_position: str | None = field(
+        default=None,
+        metadata=option(
+            ending_position,
+            "latest | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds) | file:NAME:OFFSET | gtid:SET; "
+            "PostgreSQL: latest | timestamp:... | lsn:0/16B3748; or a position as JSON, as offsets have it",
+            "Where the stream ends: at the last transaction at or before it. `latest`: at the log's end when "
+            "the stream starts with this option. A time may lie ahead, a position may not. Default: nowhere.",
+        ),
+    )
     max_rows_per_trigger: int | None = field(
         default=None,
         metadata=option(
@@ -340,6 +355,18 @@ class SourceOptions:
             positive,
             "a number > 0",
             "Snapshot splits read at once; a batch has up to 8 times as many. Default: the driver's cores.",
+        ),
+    )
+    snapshot_include_collection_list: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_patterns,
+            "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each "
+            "matched against the whole name, in any case",
+            "As Debezium's: the tables whose rows are read first; default: all. Others are followed from the "
+            "stream's position on, and their targets do not hold the whole table (guide: running in "
+            "production). One that is added to the list is read then.",
+            name=_SNAPSHOT_TABLES,
         ),
     )
     snapshot_chunk_rows: int = field(
@@ -840,6 +867,11 @@ class SourceOptions:
         )
 
     @property
+    def ending_time_us(self) -> int | None:
+        """The time at which the stream ends, microseconds since 1970 UTC."""
+        return None if self.ending_position is None else ending_time_us(self.ending_position)
+
+    @property
     def exactly_once(self) -> bool:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
@@ -870,6 +902,11 @@ class SourceOptions:
         lists = (*_DATABASES, *_SCHEMAS, *_COLUMNS, _TABLES)
         none: dict[str, Any] = {field: () for field, o in _SOURCE_OPTIONS.items() if o.name in lists}
         return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
+
+    def reads_rows_of(self, name: str) -> bool:
+        """Whether the rows of the table `database.table` are read before its changes are followed."""
+        patterns = self.snapshot_include_collection_list
+        return not patterns or _in_list(patterns, [name])
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
@@ -996,6 +1033,8 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     _check_schema_changes(options, values.keys(), where)
     _check_heartbeat(options, where)
     _check_dialect(options, values.keys(), where)
+    _check_ending(options, where)
+    _check_snapshot_tables(options, where)
     return options
 
 
@@ -1127,6 +1166,66 @@ def _check_heartbeat(options: SourceOptions, where: str) -> None:
         f"set `{missing}`, or leave `{given}` out",
         code="TR-1011",
     )
+
+
+def _check_ending(options: SourceOptions, where: str) -> None:
+    """Reject an end of the stream beside options with which it cannot be kept."""
+    text = options.ending_position
+    if text is None:
+        return
+    kind = text.partition(":")[0].lower()
+    if text.startswith("{"):
+        kind = "lsn" if "lsn" in json.loads(text) else "file"
+    needed = "postgresql" if kind == "lsn" else "mysql" if kind in ("file", "gtid") else None
+    if needed is not None and (needed == "postgresql") != (options.dialect == "postgresql"):
+        raise ConfigError(
+            f"{where} `endingPosition` is wrong",
+            f"found a position by `{kind}`, which {options.dialect} does not have",
+            code="TR-1010",
+        )
+    if options.starting_position == "snapshot":
+        raise ConfigError(
+            f"{where} `endingPosition` has no effect with `startingPosition` `snapshot`",
+            "the stream ends once its tables are read",
+            "leave it out",
+            code="TR-1011",
+        )
+    for name, value, excluded, why in (
+        (
+            "onPositionLost",
+            options.on_position_lost,
+            "refresh",
+            "what is read again is as of a later position",
+        ),
+        ("delivery", options.delivery, "at-least-once", "rows of tables would be newer than the end"),
+    ):
+        if value == excluded:
+            raise ConfigError(
+                f"{where}s `endingPosition` and `{name}: {excluded}` exclude each other",
+                why,
+                "leave one of them out",
+                code="TR-1005",
+            )
+
+
+def _check_snapshot_tables(options: SourceOptions, where: str) -> None:
+    """Reject a list of tables to read beside options with which it cannot be kept."""
+    if not options.snapshot_include_collection_list:
+        return
+    if options.starting_position not in ("initial", "snapshot"):
+        raise ConfigError(
+            f"{where} `{_SNAPSHOT_TABLES}` has no effect here",
+            f"with `startingPosition` `{options.starting_position}` no table is read first",
+            "leave it out",
+            code="TR-1011",
+        )
+    if options.on_position_lost == "refresh":
+        raise ConfigError(
+            f"{where}s `{_SNAPSHOT_TABLES}` and `onPositionLost: refresh` exclude each other",
+            "tables that are not read could not be made complete behind a part of the log that is lost",
+            "leave one of them out",
+            code="TR-1005",
+        )
 
 
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:

@@ -66,14 +66,14 @@ def column_changes(
         if old == new:
             continue
         taken_in = [column for column in after.columns if column.name not in old]
-        if taken_in and not refreshes(start, options):
+        if taken_in and (name in offset.not_whole or not refreshes(start, options)):
             raise _is_not_read(name, taken_in[0].name, start.columns)
         if name in offset.parked:
             offset = park_with_rows(offset, name)
             continue
         dropped = [ColumnDropped(column) for column in old if column not in new]
         events.append(SchemaEvent(name, (*dropped, *map(ColumnAdded, taken_in)), after=after))
-        if taken_in or options.former_columns != "follow":
+        if (taken_in or options.former_columns != "follow") and name not in offset.not_whole:
             again.add(name)
     return ColumnChanges(offset, tuple(events), again if refreshes(start, options) else set())
 

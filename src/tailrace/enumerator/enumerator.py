@@ -50,6 +50,7 @@ from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.snapshot_load import SnapshotLoad
 from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
+from tailrace.enumerator.stream_end import StreamEnd
 from tailrace.enumerator.stream_keys import with_keys
 from tailrace.enumerator.table_setting import Decision, patterns_of
 from tailrace.errors import (
@@ -62,6 +63,7 @@ from tailrace.errors import (
     coded,
 )
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.ending import not_as_of_end
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
 from tailrace.model.table import TableId, TableSchema
@@ -127,6 +129,9 @@ class Enumerator:
         self._sizing = BatchSizing(parallelism, clock)
         self._log: Log | None = None
         self._horizon = Horizon()
+        self._end = StreamEnd(options, self._horizon, clock)
+        #: Whether the log was found to be read up to the stream's end, when the last batch was planned.
+        self._log_read = False
         self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect, compares=compares)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._read_tables = ReadTables(self._log_end)
@@ -146,6 +151,8 @@ class Enumerator:
         self._offset = StreamOffset()
         #: Whether no rows could be planned when it was tried last: their tables are locked.
         self._was_stuck = False
+        #: Tables that were found when the end of the stream was known.
+        self._too_new: set[str] = set()
         #: The batch that was planned last: its offsets, and the key ranges that it reads.
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._advanced_at = clock()
@@ -219,6 +226,8 @@ class Enumerator:
         queue = self._requests
         self._captured.require_checked()
         self._offset = start
+        if self._end.is_reached(start):
+            return start
         self._keep_pace(start)
         waiting = queue.waiting(start)
         queue.note(start, waiting)
@@ -228,6 +237,7 @@ class Enumerator:
         captured = self._captured
         if start.log is None:
             offset = with_parked(self._begin(start), waiting, captured.schemas)
+            offset = self._end.look(offset, self._source)
             log_range = None
         else:
             position = self._source.position(start.log)
@@ -236,7 +246,7 @@ class Enumerator:
             self._source.confirm(position)
             if self._follows_columns:
                 self._read_tables.look(start)
-            offset = queue.resumed(with_parked(start, waiting))
+            offset = queue.resumed(with_parked(self._end.look(start, self._source), waiting))
             offset, log_range = self._advance_log(offset, limits)
         captured.require_read(start)
         self._shapes.check_read(start)
@@ -262,14 +272,34 @@ class Enumerator:
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
+        offset = self._end.advanced(offset, log_read=self._log_read)
         offset, planned = self._plan_chunks(offset, log_range, limits)
+        offset = self._ended(offset, planned)
         unchanged = replace(unchanged, shapes=offset.shapes if _only_settled(start, offset) else start.shapes)
         if not start.is_new and not planned and log_range is None and offset == unchanged:
-            if self._horizon.upto is not None and self._gaps.wait and not self._gaps.is_passed(start):
+            if self._horizon.is_held and self._gaps.wait and not self._gaps.is_passed(start):
                 return self._latest(start, limits)  # the last look at the catalog has moved the horizon
             return start
         self._planned(start, offset, planned)
         return offset
+
+    def _ended(self, offset: StreamOffset, planned: Mapping[str, Any]) -> StreamOffset:
+        """`offset` with the stream's end as reached, if it is.
+
+        Raises:
+            StateError: targets would lack what begins behind it.
+        """
+        if offset.ending is None or not offset.ending.log_read or planned:
+            return offset
+        gone = unfinished(offset).keys() - self._captured.tables.keys()
+        behind = [f"`{name}` is to be read again, and no longer there" for name in gone]
+        behind += [f"`{name}`: {why}" for name, why in self._gaps.found.items()]
+        behind += [f"`{name}` has other columns" for name in self._gaps.pending - self._gaps.found.keys()]
+        if not behind and self._waits_for_log(offset):
+            behind = ["a request waits for it"]
+        if not behind and (offset.tables or unfinished(offset)):
+            return offset
+        return self._end.reached(offset, behind)
 
     def _setting(self, offset: StreamOffset) -> TableSetting | None:
         """The tables that a signal has set, unless the option has changed since."""
@@ -336,7 +366,7 @@ class Enumerator:
 
     def wait(self, start: StreamOffset, timeout_s: float) -> None:
         """Wait for more of the log, if the stream at `start` waits for nothing else."""
-        may_wait = self._horizon.upto is None and start.mode != "snapshot"
+        may_wait = not self._horizon.is_held and start.mode != "snapshot"
         if may_wait and self._log is not None and not self._has_rows_to_read(start):
             with suppress(TailraceError):  # `latest` meets it again
                 self._log.wait(timeout_s)
@@ -435,6 +465,7 @@ class Enumerator:
     # ---- steps of latest ----
 
     def _begin(self, start: StreamOffset) -> StreamOffset:
+        self._log_read = False
         mode = self._options.starting_position
         tables = self._captured.schemas_in(start)  # first: the log holds all their changes after the position
         position = self._source.starting_position()
@@ -447,6 +478,7 @@ class Enumerator:
 
     def _advance_log(self, start: StreamOffset, limits: Limits) -> tuple[StreamOffset, LogRange | None]:
         assert start.log is not None
+        self._log_read = False
         if start.mode == "snapshot":
             return start, None
         position = self._source.position(start.log)
@@ -456,18 +488,21 @@ class Enumerator:
         self._freshness.look(position)
         self.log_room.look(position)
         log = self._follow(start)
-        stands_still = self._stands_still(start)
+        stands_still = not self._horizon.is_fixed and self._stands_still(start)
         read_upto = log.read_upto()
         log_range = log.range_after(
             position,
             upto=self._horizon.upto,
             max_bytes=limits.max_bytes,
             max_rows=limits.max_rows,
-            for_rows=has_rows_to_read,
+            # rows as of the end are reconstructed: a position to read them at would lie behind it
+            for_rows=has_rows_to_read and not self._horizon.is_fixed,
+            before_us=self._horizon.before_us,
         )
         if stands_still and log.is_caught_up(position) and not (log_range and log_range.alters_tables):
             return start, None
         if log_range is None:
+            self._log_read = self._horizon.is_end(position)
             if not has_rows_to_read:  # else it may have waited for a position to read rows at
                 self._freshness.reached(read_upto)
             return start, None
@@ -529,14 +564,25 @@ class Enumerator:
             return offset
         if offset.mode == "snapshot" and not self._is_first(offset):
             return offset
-        for name in self._captured.schemas:
-            if not offset.knows(name):
-                offset = self._begin_table(offset, name)
+        new = [name for name in self._captured.schemas if not offset.knows(name)]
+        if self._horizon.is_fixed and not self._is_first(offset):  # created behind the end, perhaps
+            for name in set(new) - self._too_new:
+                _logger.warning("table `%s` is not read: it was found after the end was fixed", name)
+            self._too_new.update(new)
+            return offset
+        for name in new:
+            offset = self._begin_table(offset, name)
+        for name in offset.partial if offset.mode == "initial" else ():
+            is_due = name in offset.done and name not in offset.again and self._options.reads_rows_of(name)
+            if is_due and name in self._captured.schemas:
+                offset = to_reread(offset, self._captured.tables[name])
         return offset
 
     def _begin_table(self, offset: StreamOffset, name: str) -> StreamOffset:
-        """Begin to read a table that is new to the stream."""
+        """Begin to read a table that is new to the stream, or only to follow it."""
         table = self._captured.tables[name]
+        if not self._options.reads_rows_of(name):
+            return offset.with_done(name, None).with_partial({*offset.partial, name})
         if offset.forgot:  # perhaps a dropped table's name: its target may hold rows
             return to_reread(offset, table)
         return offset.with_table(name, TableProgress(estimated=table.estimated_rows))
@@ -624,6 +670,8 @@ class Enumerator:
             return False
         assert offset.log is not None
         position = self._source.position(offset.log)
+        if self._horizon.is_fixed:
+            return offset.ending is not None and offset.ending.log_read
         if not self._source.shows(position):
             return False
         return self._log is None or self._horizon.upto is not None or self._log.is_caught_up(position)
@@ -651,6 +699,9 @@ class Enumerator:
         captured.refresh(names, offset)
         if not self._may_snapshot(offset, log_range):  # the catalog shows a schema change
             return offset, {}
+        for name in offset.tables if self._horizon.is_fixed else ():
+            if name not in captured.schemas:
+                raise not_as_of_end(name, "it was dropped, or renamed, behind it")
         row_bytes = self._row_bytes(offset)
         chunk_rows, splits = self._budget(limits, row_bytes)
         before = offset
@@ -681,7 +732,7 @@ class Enumerator:
 
     def _keep_pace(self, start: StreamOffset) -> None:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
-        would_end = self._horizon.upto is not None or start.mode == "snapshot"
+        would_end = self._horizon.is_held or start.mode == "snapshot"
         self._pace.look(ends=would_end)
         if start.is_new and self._options.starting_position in ("initial", "snapshot"):
             self._load.look(wanted=self._is_protected)  # while the catalog is read
@@ -736,7 +787,8 @@ class Enumerator:
 
     def _rejoins(self, offset: StreamOffset) -> bool:
         """Whether the stream goes on behind a part of the log that is lost."""
-        return offset.mode == "initial" and self._options.on_position_lost == "refresh"
+        may = offset.mode == "initial" and not offset.partial
+        return may and self._options.on_position_lost == "refresh"
 
     # ---- queries to the source ----
 

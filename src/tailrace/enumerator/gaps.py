@@ -13,7 +13,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.rereading import refreshes, unfinished
 from tailrace.errors import TableGapError
-from tailrace.sources.base import GONE, Position, Source
+from tailrace.sources.base import GONE, TRUNCATED, Position, Source
 
 
 class Gaps:
@@ -76,10 +76,22 @@ class Gaps:
                 sorted(gaps),
                 code="TR-4106",
             )
+        lost = {name for name in gaps.keys() & offset.not_whole if not self._options.reads_rows_of(name)}
+        if lost:
+            raise TableGapError(
+                f"changes of {', '.join(f'`{name}`' for name in sorted(lost))} are missing from the log",
+                "; ".join(f"`{name}`: {gaps[name]}" for name in sorted(lost))
+                + "; and the stream follows it without its earlier rows",
+                "name it in snapshot.include.collection.list: it is then read as a whole",
+                sorted(lost),
+                code="TR-4106",
+            )
         self._found.update(gaps)
         if offset.mode == "initial" and self._options.on_rewrite != "ignore":
             shapes = {name: known.shape for name, known in offset.shapes.items()}
-            self._found.update(self._source.rewrites(offset.ids, shapes, self.reading(offset)))
+            rewritten = self._source.rewrites(offset.ids, shapes, self.reading(offset))
+            kept = {name for name in offset.not_whole if offset.ids.get(name) != TRUNCATED}
+            self._found.update({name: why for name, why in rewritten.items() if name not in kept})
         self.note_shapes(offset)
 
     def note_shapes(self, offset: StreamOffset) -> None:

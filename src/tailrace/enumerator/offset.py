@@ -12,6 +12,7 @@
      "gaps": 0,                                           how often the log was lost, and joined again later
      "parked": {"shop.bad": {...}},                       left out for now, with the reason (`model.parked`)
      "forgot": false,                                     whether tables that were dropped are forgotten
+     "partial": ["shop.log"],                             followed without their earlier rows, by an option
      "keys": {"shop.items": ["sku"]},                     keys that the log does not carry, by table
      "schema": [{"table": "shop.items", "changes": [...]}],   schema changes with which the batch begins
      "ids": {"shop.orders": "16384/16391"},               what else than its name a table is known by, if
@@ -23,6 +24,8 @@
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
      "answers": [{...answer...}],                         what became of signals (`model.signal`)
      "set": {"tables": [...], "instead_of": [...]},       tables that a signal has set (`model.table_setting`)
+     "ending": {"of": "latest", "at": {...position...}, "log_read": true, "reached": true},   where the stream
+                                                          ends, and how near it is (`model.ending`)
      "columns": {"exclude": [...], "unchanged": false}}   columns that are left out, and whether updates are
                                                           that change no others (`model.column_filter`)
 
@@ -37,21 +40,23 @@ Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long 
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
 and `blocking`; older versions ignore them. So was `shapes`: a table without one is read again after a change
-of its columns. Version 3 has `parked`, and is written while a table is: an older Tailrace would read such a
-table as a new one. Version 4 has `where`, and is written while a table is read with a condition: an older
-Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's tables hold: an
-older Tailrace would capture those of the option. Version 6 has `columns`, and is written while columns are
-left out: an older Tailrace would take them in, without values in the rows that were read before.
+of its columns. `ending` and `partial` belong to options that older versions refuse. Version 3 has `parked`,
+and is written while a table is: an older Tailrace would read such a table as a new one. Version 4 has
+`where`, and is written while a table is read with a condition: an older Tailrace would delete all other rows.
+Version 5 has `set`, and is written while a signal's tables hold: an older Tailrace would capture those of the
+option. Version 6 has `columns`, and is written while columns are left out: an older Tailrace would take them
+in, without values in the rows that were read before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
+from tailrace.model.ending import Ending
 from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.parked import Parked, parked_tables
 from tailrace.model.schema_change import SchemaEvent
@@ -208,6 +213,9 @@ class StreamOffset:
         setting: the tables that a signal has set; None: those of the option `tables` are captured.
         shapes: the columns by which the stream knows its tables, by name, as far as the log lacks them.
         columns: the columns that are captured, in the batch that ends here.
+        ending: where the stream ends; None: nowhere.
+        partial: tables whose earlier rows the stream leaves out (`snapshot.include.collection.list`), sorted:
+            their targets do not hold the whole tables.
     """
 
     mode: str = ""
@@ -229,11 +237,19 @@ class StreamOffset:
     setting: TableSetting | None = None
     shapes: Mapping[str, KnownShape] = field(default_factory=dict)
     columns: ColumnFilter = ALL_COLUMNS
+    ending: Ending | None = None
+    partial: tuple[str, ...] = ()
 
     @property
     def is_new(self) -> bool:
         """Whether no batch has been planned yet."""
         return self.log is None
+
+    @property
+    def not_whole(self) -> frozenset[str]:
+        """The tables whose earlier rows are left out, and not being read after all."""
+        read = {name for name, reread in self.again.items() if reread.where is None}
+        return frozenset(self.partial) - read
 
     def knows(self, name: str) -> bool:
         """Whether the table is part of the stream."""
@@ -262,7 +278,13 @@ class StreamOffset:
         if name not in self.done:
             progress = self.tables.get(name)
             known = self.with_done(name, None if progress is None else progress.rows)
+        if reread.done and reread.where is None:
+            known = known.with_partial(set(self.partial) - {name})
         return replace(known, again={**self.again, name: reread})
+
+    def with_partial(self, names: Collection[str]) -> StreamOffset:
+        """A copy in which `names` are the tables whose earlier rows are left out."""
+        return replace(self, partial=tuple(sorted(names)))
 
     def read_before(self, former: StreamOffset) -> list[str]:
         """The tables of which a first snapshot from here would bring rows that targets have by `former`."""
@@ -281,6 +303,7 @@ class StreamOffset:
             ids={n: id_ for n, id_ in self.ids.items() if n != name},
             shapes={n: shape for n, shape in self.shapes.items() if n != name},
             parked={n: p for n, p in self.parked.items() if n != name},
+            partial=tuple(n for n in self.partial if n != name),
             forgot=True,
         )
 
@@ -305,6 +328,8 @@ class StreamOffset:
             value["ids"] = dict(sorted(self.ids.items()))
         if self.shapes:
             value["shapes"] = {n: shape.to_json() for n, shape in sorted(self.shapes.items())}
+        if self.partial:
+            value["partial"] = list(self.partial)
         if self.keys:
             value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
         if self.schema:
@@ -321,6 +346,8 @@ class StreamOffset:
             value["answers"] = [answer.to_json() for answer in self.answers]
         if self.setting is not None:
             value["set"] = self.setting.to_json()
+        if self.ending is not None:
+            value["ending"] = self.ending.to_json()
         if self.columns != ALL_COLUMNS:
             value["columns"] = self.columns.to_json()
         plain = not (self.again or self.requests or self.gaps or self.forgot or self.parked)
@@ -378,4 +405,6 @@ class StreamOffset:
             None if value.get("set") is None else TableSetting.from_json(value["set"]),
             {n: KnownShape.from_json(shape) for n, shape in value.get("shapes", {}).items()},
             ColumnFilter.from_json(value.get("columns", {})),
+            None if value.get("ending") is None else Ending.from_json(value["ending"]),
+            tuple(value.get("partial", ())),
         )

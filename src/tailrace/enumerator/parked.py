@@ -62,7 +62,7 @@ def park(offset: StreamOffset, name: str, entry: Parked) -> StreamOffset:
     former = offset.parked.get(name)
     if former is not None:
         entry = replace(former, reason=entry.reason, resume=None, replay=False)
-    rest = replace(offset.without(name), forgot=offset.forgot, keys=offset.keys)
+    rest = replace(offset.without(name), forgot=offset.forgot, keys=offset.keys, partial=offset.partial)
     return replace(rest, parked={**rest.parked, name: entry})
 
 
@@ -136,7 +136,7 @@ def resume(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
     if entry.replay and entry.had == "all" and entry.log is not None:
         return rest.with_done(name, entry.rows)
     if entry.had == "nothing":
-        reads = offset.mode in ("initial", "snapshot")
+        reads = offset.mode in ("initial", "snapshot") and name not in offset.partial
         return rest.with_table(name, progress) if reads else rest.with_done(name, None)
     return rest.with_done(name, entry.rows).with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress))
 

@@ -128,8 +128,17 @@ def rewritten(
         # a name with two dots may be meant or not: a table that is read once more is harmless
         dropped = tuple(f"{database}." for database in log_range.dropped_databases)
         found |= {name for name in offset.names() if name.startswith(dropped)}
-    known = found & set(offset.names())
+    known = found & (set(offset.names()) - kept_as_they_are(offset, tables))
     return known if offset.mode == "initial" else set()
+
+
+def kept_as_they_are(offset: StreamOffset, tables: Collection[str]) -> set[str]:
+    """The tables whose targets keep what a schema change rewrites, as they do not hold the whole table.
+
+    One that is truncated, or dropped, is dealt with as any other: its rows are known then.
+    """
+    emptied = {event.table for event in offset.schema if event.truncates}
+    return set(offset.not_whole & set(tables)) - emptied
 
 
 def parked_rewritten(

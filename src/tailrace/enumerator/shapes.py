@@ -89,6 +89,7 @@ class Shapes:
         events += placed
         self._adopt(offset, shapes)
         offset = replace(offset, shapes=shapes)
+        unclear -= offset.not_whole
         if unclear and offset.mode == "initial" and self._options.on_rewrite != "ignore":
             offset = replace(offset, ids={**offset.ids, **dict.fromkeys(unclear, TRUNCATED)})
             self._captured.read(offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.captured_tables import CapturedTables
@@ -18,6 +19,7 @@ from tailrace.enumerator.snapshot import KeyRange
 from tailrace.enumerator.stream_keys import changed_key, cursor_in, key_in_log, progress_of
 from tailrace.errors import PositionLostError
 from tailrace.model.condition import condition_problem
+from tailrace.model.ending import not_as_of_end
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, Source
@@ -138,17 +140,32 @@ class SplitPlanner:
         splits: list[SnapshotSplit] = []
         for name, table_ranges in ranges.items():
             if name not in schemas:
+                if _is_fixed(end):
+                    raise not_as_of_end(name, "it was dropped, or renamed, behind it")
                 continue  # dropped since: its rows at P are lost; the log carries the DROP
             where = self._condition(end, name, schemas[name])
             for r in table_ranges:
                 split = SnapshotSplit(
-                    schemas[name], r.after, r.upto, as_of, page_rows, reread=name in end.again, where=where
+                    schemas[name],
+                    r.after,
+                    r.upto,
+                    as_of,
+                    page_rows,
+                    reread=name in end.again,
+                    where=where,
+                    until=self._until(end),
                 )
                 splits.extend(self._source.divided(split, self._parallelism if time_share is None else 1))
         if time_share is None:
             return splits
         at_once = max(1, min(len(splits), self._parallelism))
         return [replace(split, time_share=time_share / at_once) for split in splits]
+
+    def _until(self, end: StreamOffset) -> Mapping[str, Any] | None:
+        """Where the stream ends, for the splits."""
+        if end.ending is None:
+            return None
+        return {"us": self._options.ending_time_us} if end.ending.at is None else {"log": end.ending.at}
 
     def _condition(self, end: StreamOffset, name: str, schema: TableSchema) -> str | None:
         """The condition by which a table's rows are read again; None: all are read.
@@ -177,7 +194,7 @@ class SplitPlanner:
                 bounds.append(progress_of(start, name))
             for bound in filter(None, bounds):
                 error = changed_key(bound, self._captured.tables[name])
-                if error is not None and not refreshes(end, self._options):
+                if error is not None and (_is_fixed(end) or not refreshes(end, self._options)):
                     raise error
                 if error is not None:
                     valid.pop(name, None)
@@ -204,6 +221,11 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> dict[str, list[Key
         elif cursor != reread.progress.cursor:
             ranges[name] = [KeyRange(cursor, reread.progress.cursor)]
     return ranges
+
+
+def _is_fixed(end: StreamOffset) -> bool:
+    """Whether the stream ends at a known position."""
+    return end.ending is not None and end.ending.at is not None
 
 
 def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:

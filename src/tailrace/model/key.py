@@ -17,12 +17,30 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tailrace.errors import KeyChangedError
-from tailrace.model.table import Column, TableSchema, without_defaults
+from tailrace.errors import KeyChangedError, SinkError
+from tailrace.model.table import Column, TableId, TableSchema, without_defaults
 from tailrace.model.types import ColumnType, Kind
 
 #: Types of text that do not sort as text, and the one of bytes that is padded.
 _OF_OWN_ORDER = frozenset({"uuid", "inet4", "inet6", "binary"})
+
+
+def no_key(table: TableId, needs: str, otherwise: str) -> SinkError:
+    """The error of a target that cannot find the rows of changes.
+
+    Args:
+        table: the table.
+        needs: what the target needs a key for.
+        otherwise: what else can be done.
+    """
+    return SinkError(
+        f"table `{table}` has no key",
+        needs,
+        f"give it a primary key, or {otherwise}. MySQL can hide one from its users: ALTER TABLE {table} ADD "
+        "COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY; "
+        "sql_generate_invisible_primary_key = ON does so for each new table",
+        code="TR-5001",
+    )
 
 
 def key_of(table: TableSchema) -> tuple[Column, ...]:

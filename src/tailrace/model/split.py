@@ -33,6 +33,9 @@ class SnapshotSplit:
         columns: the captured columns; None: those of the stream's options.
         time_share: the share of the time, below 1, in which the server may work for the split: the reader
             pauses. None: all of the time.
+        until: where the stream ends: the position as JSON under `log`, or the time under `us`, in
+            microseconds since 1970 UTC. No later batch makes up for what the rows lack behind it. None: it
+            does not end.
     """
 
     table: TableSchema
@@ -46,6 +49,7 @@ class SnapshotSplit:
     tables: tuple[str, ...] | None = None
     columns: ColumnFilter | None = None
     time_share: float | None = None
+    until: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,17 @@ class AbsentSinks:
     def _catch_up(self, key: str, left: int, batch: int, end: Mapping[str, Any] | None) -> None:
         kind = self._sinks[key].type
         tables = self._written.before(batch)
+        partial = () if end is None else set(end.get("partial", ())) & set(tables)
+        if partial:
+            raise StateError(
+                f"sink `{kind}` has missed batches",
+                f"it was not in the pipeline file from batch {left} to batch {batch - 1}, and the stream "
+                f"follows {', '.join(f'`{name}`' for name in sorted(partial))} without earlier rows, so not "
+                "all tables are read as a whole",
+                "give the sink another place, whose targets begin now; or name them in "
+                "snapshot.include.collection.list, and start once without the sink: they are read then",
+                code="TR-6078",
+            )
         if end is None or end.get("mode") not in WHOLE:
             raise StateError(
                 f"sink `{kind}` has missed batches",

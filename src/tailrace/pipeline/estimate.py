@@ -144,7 +144,8 @@ def estimate(
         TailraceError: an error of the source.
     """
     with closing(registry.source(options)) as source:
-        tables = sorted(source.tables(), key=lambda t: -t.estimated_rows)
+        captured = [t for t in source.tables() if options.reads_rows_of(str(t.schema.id))]
+        tables = sorted(captured, key=lambda t: -t.estimated_rows)
         if not tables:
             raise ConfigError(
                 "no table is captured",

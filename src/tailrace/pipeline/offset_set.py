@@ -70,6 +70,9 @@ def continued(
         raise _refused(found, f"tailrace signal PIPELINE.YAML park {parked[0]}")
     moved = _moved(former, new, position_type, appending)
     again = _unread(former, new) | _interrupted(former, new, moved=moved != 0)
+    if moved > 0 and not skips_changes and former.partial:
+        found = f"changes of `{former.partial[0]}` would be missing, and the stream does not read its rows"
+        raise _refused(found, "continue from the present position, or give --skip-changes")
     if moved > 0 and not skips_changes and new.mode in WHOLE:
         begun = {name for name, progress in former.tables.items() if progress.cursor is not None}
         again |= former.done.keys() | begun
@@ -79,6 +82,9 @@ def continued(
         requests=tuple(dict.fromkeys([*former.requests, *new.requests])),
         waits={**former.waits, **new.waits},
         forgot=former.forgot or new.forgot,
+        # found again, as the stream may have been moved
+        ending=None if former.ending is None else replace(former.ending, log_read=False, reached=False),
+        partial=tuple(name for name in former.partial if name in new.done or name in new.parked),
         columns=former.columns,  # those that targets have: the stream compares them with the options
     )
     for name in sorted(again):

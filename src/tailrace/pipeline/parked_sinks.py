@@ -32,7 +32,7 @@ from tailrace.failpoints import failpoint
 from tailrace.model.parked import Reason
 from tailrace.pipeline.absent_sinks import sink_key
 from tailrace.printable import printable
-from tailrace.sinks.base import WHOLE
+from tailrace.sinks.base import holds_whole_tables
 from tailrace.spark.checkpoint import Checkpoint, Directory, absolute, is_local
 from tailrace.spark.requests import RequestDirectory
 
@@ -230,10 +230,10 @@ class ParkedSinks:
         whole = {entry.sink for entry in self.entries if entry.table is None}
         if error.table is None and len(self._names.keys() - whole) == 1:
             return False  # the last sink that flows
-        if last.end.get("mode") not in WHOLE:
+        if not holds_whole_tables(last.end):
             self._tell(
-                f"sink `{name}` is not parked: the stream began without a snapshot, so its tables could not"
-                " be read again"
+                f"sink `{name}` is not parked: the stream began without a snapshot of all tables, so they"
+                " could not be read again"
             )
             return False
         most = self._pipeline.settings.max_parked

@@ -3,6 +3,7 @@
     the stream ends by      action
     a stop request          the running batch finishes, the next one does not begin
     all read                (trigger available-now) done
+    its end is reached      (`endingPosition`) it is stopped behind that batch: done
     an error of one sink    with `on-error: park`: it is parked (`pipeline.parked_sinks`), the others go on
     an error of one table   the table is parked (`pipeline.parking`), and the stream started again without it
     a definite error        raised as it is, the first time
@@ -35,6 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace import errors
 from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
+from tailrace.enumerator.stream_end import is_reached
 from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
@@ -177,6 +179,8 @@ class BatchGate:
         self._idle = threading.Event()
         self._idle.set()
         self._lock = threading.Lock()
+        #: Whether the sink has the last batch of a stream that ends.
+        self.ended = False
         #: The newest batch in the sink, None before the first.
         self.written: int | None = None
         #: The sink's exception.
@@ -234,6 +238,7 @@ class BatchGate:
             noted.note(batch_id, (part.table for part in written), [*offset.names(), *offset.parked])
             failpoint("sink.committed")
             self.written = batch_id
+            self.ended = is_reached(offset, self._pipeline.source.ending_position)
             self._watcher.on_written(batch_id, written)
         except Exception as error:
             self.failure = error
@@ -360,10 +365,13 @@ class Supervisor:
                 ) from error
 
     def _follow(self, gate: BatchGate, parking: Parking, sinks: ParkedSinks) -> None:
+        if self._has_ended():
+            self.watcher.on_notice("the stream has reached its end before")
+            return
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
         seen, planned = "", 0
-        while query.isActive and not self.stop.wait(_POLL_S):
+        while query.isActive and not gate.ended and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen, parking, sinks)
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
@@ -373,14 +381,22 @@ class Supervisor:
                 with suppress(Py4JJavaError):  # they cost memory only
                     end_planners(cluster.session)
             cluster.look()
-        if self.stop.is_set():
+        if self.stop.is_set() or gate.ended:
             _stop(query, gate)
         self._report(query, seen, parking, sinks)
-        if self.stop.is_set():
+        if gate.ended:
+            self.watcher.on_notice(f"the stream has reached its end, {self.pipeline.source.ending_position}")
+        if self.stop.is_set() or gate.ended:
             return
         failure = query.exception()
         if failure is not None:
             raise _as_ours(failure, query, gate.failure) from failure
+
+    def _has_ended(self) -> bool:
+        """Whether nothing is left to do, by the checkpoint."""
+        of = self.pipeline.source.ending_position
+        last = None if of is None else Checkpoint(absolute(self.pipeline.checkpoint)).last()
+        return last is not None and last.committed and is_reached(StreamOffset.from_json(last.end), of)
 
     def _start(self, gate: BatchGate) -> tuple[StreamingQuery, ClusterWatch]:
         settings = self.pipeline.settings

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_CREATE, ChangeBatch
+from tailrace.model.ending import not_as_of_end
 from tailrace.model.key import key_changed, key_of
 from tailrace.model.table import TableSchema
 from tailrace.reader.log import key_columns, keys_of, nulled, split_key_updates
@@ -147,6 +148,25 @@ class Rewind:
         self._known = pa.concat_arrays([self._known, known.take(first)])
         self._existed = pa.concat_arrays([self._existed, rows.is_valid()])
         self._rows.append(rows)
+
+
+def require_known(batch: ChangeBatch, behind_end: pa.BooleanArray) -> None:
+    """Check that the rows before changes are known that the stream does not come to.
+
+    Args:
+        batch: changes of a table.
+        behind_end: for each whether it lies behind the stream's end.
+
+    Raises:
+        SchemaMismatchError: the log has only the key of one.
+    """
+    if pc.any(pc.and_(behind_end, pc.invert(_known(batch)))).as_py():
+        table = batch.table.id
+        raise not_as_of_end(
+            table,
+            "a row was changed behind it while its table was still to be read, and the log has only the key "
+            f"of the row: with ALTER TABLE {table.sql} REPLICA IDENTITY FULL it has the row",
+        )
 
 
 def _known(changes: ChangeBatch) -> pa.BooleanArray:

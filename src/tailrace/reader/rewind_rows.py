@@ -49,7 +49,8 @@ class RewindRows:
             raise SchemaMismatchError(
                 f"cannot reconstruct snapshot rows of `{self._table.id}`: the log has partial row images",
                 f"the table has no key, and the log omits the columns {', '.join(absent)}",
-                f"ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; then start a new stream",
+                f"PostgreSQL: ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; MySQL: SET PERSIST "
+                "binlog_row_image = FULL, and let sessions reconnect; then start a new stream",
                 code="TR-4405",
             )
         for images, image in ((self._before, batch.before), (self._after, batch.after)):

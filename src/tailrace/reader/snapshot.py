@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from tailrace.errors import KeyChangedError, PositionLostError, SchemaMismatchError
 from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
+from tailrace.model.ending import not_as_of_end
 from tailrace.model.split import LogSplit, SnapshotSplit
-from tailrace.reader.rewind import Rewind
+from tailrace.reader.rewind import Rewind, require_known
 from tailrace.reader.rewind_rows import RewindRows
 from tailrace.reader.schema_projection import fit_rows
 from tailrace.sources.base import Session
@@ -44,6 +45,7 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
         yield from _without_key(split, session, exact=exact)
         return
     rewind = Rewind(split.table, keys_only=session.keys_only)
+    is_limited = session.keys_only and split.until is not None
     read_to = split.as_of
     for page in session.pages(split):
         if not exact:
@@ -52,11 +54,26 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
         high = session.log_end(read_to).to_json()
         if high != read_to:
             for batch in _changes_between(split, session, read_to, high):
+                if is_limited:
+                    require_known(batch, session.is_behind_end(split, batch))
                 rewind.observe(batch)
             read_to = high
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
         for rows in rewind.apply(page.rows, in_range):
             yield from _batches(split, session, rows)
+
+
+def read_until_end(
+    rows: Iterator[ChangeBatch], split: SnapshotSplit, session: Session
+) -> Iterator[ChangeBatch]:
+    """`rows` of the split, for a stream that may end: it does not come to what the log has behind its end.
+
+    Raises:
+        SchemaMismatchError: the table was altered behind it, so that rows may lack something.
+    """
+    yield from rows
+    if split.until is not None and session.altered_behind(split):
+        raise not_as_of_end(split.table.id, "it was altered, or dropped, behind it")
 
 
 def read_until_lost(rows: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:

@@ -73,6 +73,11 @@ from tailrace.spark.cells import TableBatch, table_batches
 WHOLE = frozenset({"initial", "snapshot"})
 
 
+def holds_whole_tables(end: Mapping[str, Any]) -> bool:
+    """Whether targets hold each table as a whole, at the end of a batch; so any of them can be read again."""
+    return end.get("mode") in WHOLE and not end.get("partial")
+
+
 class Delivery(StrEnum):
     """How often a change is written when its batch comes again."""
 
@@ -205,7 +210,9 @@ class CellBatch:
         # a stream that began with the log, without a snapshot, has promised no table as a whole
         if self.written_tables is None or self.end is None or self.end.get("mode") not in WHOLE:
             return False
-        return self.written_tables.read_again(self.id, target, tables)
+        partial = frozenset(self.end.get("partial", ()))
+        whole = [table for table in tables if str(table) not in partial]
+        return self.written_tables.read_again(self.id, target, whole)
 
     def lacks_columns(self, target: str, tables: Iterable[TableId]) -> None:
         """Say that a target has not renamed or dropped the columns of its tables: they are read again.

@@ -249,8 +249,12 @@ class Log(ABC):
         max_bytes: int | None,
         max_rows: int | None,
         for_rows: bool = False,
+        before_us: int | None = None,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`, or None when there is nothing new.
+
+        With `before_us` it ends before the first transaction that was committed later, in microseconds since
+        1970 UTC.
 
         With `for_rows` the batch is to read rows as of its end. Where such a position must be prepared, the
         range ends at the prepared one (`Source.shows`), as soon as there is one.
@@ -328,6 +332,19 @@ class Source(ABC):
     @abstractmethod
     def starting_position(self) -> Any:
         """Where a new stream starts, by the option `startingPosition`."""
+
+    @abstractmethod
+    def ending_position(self, text: str, position: Any) -> Any:
+        """The position that the option `endingPosition` names, or the transaction boundary before it.
+
+        Args:
+            text: the option; not a time.
+            position: the stream's.
+
+        Raises:
+            ConfigError: the log has no such position, or not yet.
+            TransientSourceError: the server cannot be reached.
+        """
 
     @abstractmethod
     def log_end(self) -> Any:
@@ -649,6 +666,17 @@ class Session(ABC):
             keys: whether a change of the table's keys counts, too: the stream notices it by the catalog.
         """
         return False
+
+    def altered_behind(self, split: SnapshotSplit) -> bool:  # noqa: ARG002
+        """Whether the split's table was altered, or dropped, behind the stream's end (`SnapshotSplit.until`).
+
+        Asked after its rows were read. The stream does not come to what the log has of it.
+        """
+        return False
+
+    def is_behind_end(self, split: SnapshotSplit, changes: ChangeBatch) -> pa.BooleanArray:
+        """For each change whether it lies behind the stream's end. Only where `keys_only`."""
+        raise NotImplementedError
 
     @abstractmethod
     def log_end(self, after: Mapping[str, Any]) -> Any:

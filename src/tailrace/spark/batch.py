@@ -95,6 +95,8 @@ def _splits(source: Source, options: SourceOptions) -> Iterator[SnapshotSplit]:
         )
     as_of = source.as_of(source.starting_position())
     for table in tables:
+        if not options.reads_rows_of(str(table.schema.id)):
+            continue
         for after, upto in _ranges(source, table, options):
             yield SnapshotSplit(table.schema, after, upto, as_of, PAGE_ROWS)
 

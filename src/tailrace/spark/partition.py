@@ -17,7 +17,12 @@ from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot, read_until_lost, read_until_rewritten
+from tailrace.reader.snapshot import (
+    read_snapshot,
+    read_until_end,
+    read_until_lost,
+    read_until_rewritten,
+)
 from tailrace.sources import registry
 from tailrace.sources.base import Session
 from tailrace.spark.row_layouts import RowLayout
@@ -64,6 +69,7 @@ def read_split(
             refreshes = rereads and options.on_rewrite == "refresh"
             read = read_until_rewritten if refreshes else read_snapshot
             changes = read(session.located(split), session, exact=exact)
+            changes = read_until_end(changes, split, session)
             if rereads and options.on_position_lost == "refresh":
                 changes = read_until_lost(changes)
             point, changes = "snapshot.batch", _concerning(split.table.id, changes)

@@ -75,6 +75,7 @@ def tables_by_target(
             code="TR-8102",
         )
     parked = {targets[name]: name for name in end.parked if name not in alone}
+    partial = {targets[name]: name for name in end.partial if name in targets and name not in alone}
     reading = unsettled(end) if settled else set()
     being_read = {targets[name]: name for name in reading if name not in alone}
     by_target: dict[str, list[SourceTable]] = {}
@@ -95,6 +96,9 @@ def tables_by_target(
             skipped.append((name, "the source no longer has this table"))
         elif end.mode not in ("initial", "snapshot"):
             skipped.append((name, f"the stream started at `{end.mode}`, without earlier rows"))
+        elif name in end.partial or targets[name] in partial:
+            which = name if name in end.partial else partial[targets[name]]
+            skipped.append((name, f"the stream follows `{which}` without earlier rows"))
         elif routing.transforms_rows(found[name].schema.id):
             skipped.append((name, "the pipeline transforms its rows"))
         elif name in alone and routing.router.source:

@@ -277,3 +277,54 @@ def test_soft_delete_is_refused_with_what_does_it(name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{name}` cannot be `soft-delete`") as raised:
         parse_options({**GIVEN, name: "soft-delete"})
     assert (raised.value.code, "scd2" in (raised.value.hint or "")) == ("TR-1032", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "latest",
+        "timestamp:2026-01-31T12:00:00Z",
+        "timestamp:1769860800000",
+        "file:binlog.000003:157",
+        "gtid:0006d383-e8d9-11f1-998c-02fc00000001:1-5",
+        '{"file": "binlog.000003", "pos": 157}',
+    ],
+)
+def test_end_of_a_stream_is_a_position_or_a_time(text: str) -> None:
+    assert parse_options({**GIVEN, "endingPosition": text}).ending_position == text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"endingPosition": "tomorrow"}, "`endingPosition` is wrong"),
+        ({"endingPosition": "timestamp:tomorrow"}, "`endingPosition` is wrong"),
+        ({"endingPosition": '{"pos": 1}'}, "`endingPosition` is wrong"),
+        ({"endingPosition": "lsn:0/1"}, "`endingPosition` is wrong"),
+        ({"endingPosition": '{"lsn": "0/1"}'}, "`endingPosition` is wrong"),
+        ({"endingPosition": "latest", "startingPosition": "snapshot"}, "has no effect"),
+        ({"endingPosition": "latest", "onPositionLost": "refresh"}, "exclude each other"),
+        ({"endingPosition": "latest", "delivery": "at-least-once"}, "exclude each other"),
+    ],
+)
+def test_end_of_a_stream_that_cannot_be_kept_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_options({**GIVEN, **given})
+
+
+def test_time_of_an_end_is_utc_if_it_names_no_zone() -> None:
+    options = parse_options({**GIVEN, "endingPosition": "timestamp:1970-01-01T00:00:01"})
+    assert options.ending_time_us == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingPosition": "latest"}, "has no effect here"),
+        ({"onPositionLost": "refresh"}, "exclude each other"),
+    ],
+)
+def test_list_of_tables_to_read_that_cannot_be_kept_is_refused(given: dict[str, str], message: str) -> None:
+    given = {**GIVEN, "snapshot.include.collection.list": "shop.orders", **given}
+    with pytest.raises(ConfigError, match=message):
+        parse_options(given)

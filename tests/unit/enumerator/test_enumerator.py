@@ -91,6 +91,9 @@ class FakeSource(Source, Log):
     def read_table(self, table, page_rows):
         raise NotImplementedError
 
+    def ending_position(self, text, position):
+        raise NotImplementedError
+
     def frozen(self):
         raise NotImplementedError
 
@@ -100,7 +103,7 @@ class FakeSource(Source, Log):
     def rejoin(self, lost):
         return At(500)
 
-    def range_after(self, start, *, upto, max_bytes, max_rows, for_rows):
+    def range_after(self, start, *, upto, max_bytes, max_rows, for_rows, before_us):
         if self.lost:
             raise PositionLostError("the log is purged")
         found = [r for r in self.ranges if r.end.pos > start.pos and (upto is None or r.end.pos <= upto.pos)]

@@ -10,6 +10,7 @@ import pytest
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import StateError
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.ending import Ending
 from tailrace.model.signal import Answer, Signal
 from tailrace.model.table import Column
 from tailrace.model.table_setting import TableSetting
@@ -128,3 +129,24 @@ def test_tables_that_a_signal_has_set_are_kept_and_need_this_version():
     assert value["v"] == 5
     assert StreamOffset.from_json(value) == offset
     assert replace(offset, setting=None).to_json()["v"] == 1
+
+
+def test_end_of_the_stream_is_kept():
+    ending = Ending("latest", {"pos": 1}, log_read=True, reached=True)
+    offset = StreamOffset("initial", {"pos": 1}, done={"s.a": 1}, ending=ending)
+    value = json.loads(json.dumps(offset.to_json()))
+    assert value["ending"] == {"of": "latest", "at": {"pos": 1}, "log_read": True, "reached": True}
+    assert StreamOffset.from_json(value) == offset
+    assert "ending" not in replace(offset, ending=None).to_json()
+
+
+def test_tables_without_their_earlier_rows_are_whole_once_they_are_read():
+    offset = StreamOffset("initial", {"pos": 1}, done={"s.a": None, "s.b": 1}, partial=("s.a",))
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert offset.not_whole == {"s.a"}
+    reading = offset.with_reread("s.a", RereadProgress("1"))
+    assert (reading.partial, reading.not_whole) == (("s.a",), frozenset())
+    some = offset.with_reread("s.a", RereadProgress("1", done=True, where="id = 1"))
+    assert some.not_whole == {"s.a"}
+    assert reading.with_reread("s.a", RereadProgress("1", done=True)).partial == ()
+    assert offset.without("s.a").partial == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Stream:
             self.waiting[settings.type] = left
         return self.may_wait
 
-    def batch(self, number: int, *sinks: SinkSettings, end: dict[str, str] | None = None) -> list[str]:
+    def batch(self, number: int, *sinks: SinkSettings, end: dict[str, Any] | None = None) -> list[str]:
         """The requests that there are after a batch of `sinks`."""
         directory = requests_path(str(self.path))
         written = WrittenTables(str(self.path), directory, self.said.append)
@@ -86,6 +87,15 @@ def test_stream_that_holds_no_whole_tables_refuses_the_sink(tmp_path: Path) -> N
         with pytest.raises(StateError, match="sink `json` has missed batches") as refused:
             stream.batch(2, ONE, TWO, end={"mode": "latest"})
         assert refused.value.code == "TR-6078"
+
+
+def test_sink_cannot_catch_up_with_tables_whose_earlier_rows_are_left_out(tmp_path: Path) -> None:
+    stream, end = Stream(tmp_path), {"mode": "initial", "partial": ["shop.t"]}
+    for number, sinks in enumerate([(ONE, TWO), (ONE,)]):
+        stream.batch(number, *sinks, end=end)
+    with pytest.raises(StateError, match="has missed batches") as refused:
+        stream.batch(2, ONE, TWO, end=end)
+    assert "`shop.t`" in str(refused.value)
 
 
 def test_file_of_another_form_is_an_error(tmp_path: Path) -> None:

@@ -174,3 +174,14 @@ def test_table_that_is_no_longer_parked_is_read_again() -> None:
 def test_what_the_stream_has_accepted_stays_accepted() -> None:
     end, _ = continued(FORMER, replace(FORMER, requests=(), waits={}, forgot=False), MySqlPosition)
     assert (end.requests, end.waits, end.forgot) == (("r1",), {"r2": LOG}, True)
+
+
+def test_tables_without_earlier_rows_allow_no_later_position_that_leaves_out_changes() -> None:
+    former = replace(FORMER, partial=("s.done",))
+    new = replace(former, log={**LOG, "pos": 900})
+    with pytest.raises(ConfigError, match="cannot continue") as refused:
+        continued(former, new, MySqlPosition)
+    assert refused.value.code == "TR-1311"
+    end, again = continued(former, new, MySqlPosition, skips_changes=True)
+    assert (end.partial, again) == (("s.done",), ["s.again"])
+    assert continued(former, replace(former, partial=()), MySqlPosition)[0].partial == ("s.done",)

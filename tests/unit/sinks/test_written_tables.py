@@ -84,3 +84,13 @@ def test_target_that_keeps_columns_has_its_tables_read_again_unless_they_are(str
         "target `x` of table `shop.a` keeps columns that were renamed or dropped: the table is read again"
     )
     assert stream.notices[0] == wanted
+
+
+def test_new_target_of_a_table_that_is_followed_without_earlier_rows_is_not_filled(stream: _Stream) -> None:
+    written = stream.open()
+    written.note(0, [A, B], ["shop.a", "shop.b"])
+    end = {"v": 1, "mode": "initial", "done": {"shop.a": None, "shop.b": 1}, "partial": ["shop.a"]}
+    batch = CellBatch(StreamId("p", "q"), 3, None, end, written_tables=written)  # type: ignore[arg-type]
+    assert not batch.creates("x", [A])
+    assert batch.creates("y", [A, B])
+    assert stream.requests() == [("shop.b",)]

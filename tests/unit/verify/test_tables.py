@@ -66,6 +66,14 @@ def test_tables_are_left_out_while_they_are_parked_or_read() -> None:
     assert not chosen(parked, ONE)[0]
 
 
+def test_targets_of_tables_that_are_followed_without_earlier_rows_are_left_out() -> None:
+    end = StreamOffset("initial", {"pos": 1}, done={"s.t1": 1, "s.t2": None, "s.t3": 1}, partial=("s.t2",))
+    found, skipped = chosen(end, SHARDS)
+    assert found == {"all": ["s.t1", "s.t3"]}
+    assert skipped == {"s.t2": "the stream follows `s.t2` without earlier rows"}
+    assert not chosen(end, ONE)[0]
+
+
 @pytest.mark.parametrize(
     ("routes", "source", "reason"),
     [

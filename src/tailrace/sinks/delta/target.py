@@ -19,6 +19,7 @@ from tailrace.config.sinks import OnIncompatibleType, ReaderFeatures, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
+from tailrace.model.key import no_key
 from tailrace.model.paths import file_name
 from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import TableId, TableSchema
@@ -494,12 +495,8 @@ class DeltaTarget:
     def _create(self, part: TableBatch) -> None:
         schema = part.schemas[0]
         if self.layout.merges and not schema.key:
-            raise SinkError(
-                f"table `{part.table}` has no key",
-                f"mode {self.layout.mode} needs one to find the row of a change",
-                "add a primary key, or use `mode: changelog`",
-                code="TR-5001",
-            )
+            needs = f"mode {self.layout.mode} needs one to find the row of a change"
+            raise no_key(part.table, needs, "use `mode: changelog`")
         require_free(schema, self._own, f"mode {self.layout.mode}")
         columns = stored_schema(schema)
         properties = {

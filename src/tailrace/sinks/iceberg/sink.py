@@ -34,6 +34,7 @@ from tailrace.config.sinks import IcebergSettings, OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
+from tailrace.model.key import no_key
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
@@ -445,12 +446,8 @@ class _Target:
         schema = part.schemas[0]
         require_free(schema, self._own, f"mode {self.mode}")
         if self.mode is WriteMode.UPSERT and not schema.key:
-            raise SinkError(
-                f"table `{part.table}` has no key",
-                "mode upsert needs one to find the row of a change",
-                "add a primary key, or use `mode: changelog`",
-                code="TR-5001",
-            )
+            needs = "mode upsert needs one to find the row of a change"
+            raise no_key(part.table, needs, "use `mode: changelog`")
         columns = storable(stored_schema(schema))
         self.catalog.create_namespace_if_not_exists(names[:-1])
         return self.catalog.create_table(

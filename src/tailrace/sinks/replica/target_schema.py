@@ -20,7 +20,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from tailrace.config.sinks import OnIncompatibleType
-from tailrace.errors import SinkError
+from tailrace.model.key import no_key
 from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
@@ -228,12 +228,8 @@ def first_schema(target: str, schema: TableSchema) -> TargetSchema:
 def _require_key(schema: TableSchema) -> None:
     """Raises SinkError if the table has no key."""
     if not schema.key:
-        raise SinkError(
-            f"table `{schema.id}` has no key",
-            "a replica needs one to find the row of a change",
-            "add a primary key, or leave the table out of the captured ones",
-            code="TR-5001",
-        )
+        needs = "a target that holds rows needs one to find the row of a change"
+        raise no_key(schema.id, needs, "leave the table out of the captured ones")
 
 
 def schema_for(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SchemaMismatchError, TransientSourceError
+from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.key import key_changed, key_of
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
@@ -20,6 +21,7 @@ from tailrace.sources.base import Page, S, Session
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
 from tailrace.sources.mysql.binlog.held import unpack_blocks
+from tailrace.sources.mysql.binlog.keyless import KeylessRead
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import (
     MARIADB,
@@ -30,12 +32,14 @@ from tailrace.sources.mysql.connection import (
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
+from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.snapshot.row_server import RowServer, executed, require_executed
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace.sources.mysql.wire.kernels.boundaries import START, TS_US
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex
 from tailrace.sources.pausing import pauses
 
 _log = logging.getLogger(__name__)
@@ -62,6 +66,8 @@ class MySqlSession(Session):
         self._replica_has: str | None = None
         self._thread: int | None = None
         self._positions = ServerPositions(options)
+        #: The position that a table without a key was read as of.
+        self._read_at: MySqlPosition | None = None
         #: The end of the last range of the log that was read, its tables, and the XA transactions open there.
         self._left: tuple[tuple[object, ...], tuple[Prepared, ...]] | None = None
 
@@ -103,6 +109,9 @@ class MySqlSession(Session):
             KeyChangedError: the key that orders the pages is gone. It is looked up after each page: whatever
                 changed before the SELECT shows.
         """
+        if not split.table.key:
+            yield from self._pages_without_key(split)
+            return
         reading = _Reading(split)
         while self._reads_replica:
             found = self._replica_page(reading, split)
@@ -123,6 +132,36 @@ class MySqlSession(Session):
             yield page
             if page.upto == split.upto:
                 return
+
+    def _pages_without_key(self, split: SnapshotSplit) -> Iterator[Page]:
+        """The rows of a table without a key, as of one position; from the server, which has the log."""
+        doing, id_ = f"reading {split.table.id}", split.table.id
+        folds = partial(self._run, folds_names, "asking for the case of names")
+        read = KeylessRead(self._options, id_, MySqlPosition.from_json(split.as_of), folds)
+        try:
+            self._positions.require_same(read.connection)
+            while True:
+                read.begin()
+                found = self._run(lambda c: catalog.table(c, id_, self._options.zero_dates.of), doing)
+                if found is None:
+                    return
+                if found.engine.lower() != "innodb":
+                    raise _is_not_consistent(id_, found.engine)
+                names = {c.name for c in split.table.columns}
+                columns = tuple(c for c in found.schema.columns if c.name in names)
+                self._read_at = read.position
+                pages = read.pages(TableSchema(id_, columns, ()), split.page_rows)
+                try:
+                    first = next(pages)
+                except SchemaMismatchError:  # altered just now: an altered table has another snapshot
+                    if self._run(lambda c: catalog.table(c, id_), doing) == found:
+                        raise
+                    continue
+                yield first
+                yield from pages
+                return
+        finally:
+            read.close()
 
     def _replica_page(self, reading: _Reading, split: SnapshotSplit) -> Page | None:
         """The next page from the replica; None if the rest is to be read from the server."""
@@ -156,20 +195,38 @@ class MySqlSession(Session):
     def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:
         """Whether the log, behind the split's position, has a schema change that rewrites its table."""
         start = MySqlPosition.from_json(split.as_of)
+        return any(
+            change.dropped_database is not None or keys or rewrites_rows(change.text)
+            for change, _ in self._alterations(split, start)
+        )
+
+    def altered_behind(self, split: SnapshotSplit) -> bool:
+        """Whether the log, behind the stream's end, has a schema change of the split's table."""
+        assert split.until is not None
+        until_us = split.until.get("us")
+        start = MySqlPosition.from_json(split.until.get("log") or split.as_of)
+        return any(until_us is None or ts_us > until_us for _, ts_us in self._alterations(split, start))
+
+    def _alterations(self, split: SnapshotSplit, start: MySqlPosition) -> Iterator[tuple[DdlStatement, int]]:
+        """The schema changes of the split's table from a position on, with the times of their commits."""
         index = TransactionIndex(
             lambda table: table == split.table.id,
             past=True,
             folds=lambda: self._run(folds_names, "asking for the case of names"),
         )
         for block in read_log(self._options, start, self.log_end(split.as_of)):
-            for change in index.feed(block).ddl:
+            done = index.feed(block)
+            for change in done.ddl:
                 dropped = change.dropped_database == split.table.id.database
-                if dropped or (change.tables and (keys or rewrites_rows(change.text))):
-                    return True
-        return False
+                if dropped or change.tables:
+                    at = np.searchsorted(done.rows[:, START], change.start, "right") - 1
+                    yield change, int(done.rows[at, TS_US])
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
+        if self._read_at is not None:
+            at = self._read_at
+            return replace(MySqlPosition.from_json(after), file=at.file, pos=at.pos, prepared=())
         if (gtids := self._replica_has) is not None:
             self._run(lambda c: require_executed(c, gtids, self._options), "waiting for what the replica has")
             self._replica_has = None
@@ -308,6 +365,15 @@ class _Reading:
             raise error
         self._table, self._pages = altered, None
         self._where = None  # it may name columns that are gone; more rows do no harm
+
+
+def _is_not_consistent(table: TableId, engine: str) -> SourceError:
+    return SourceError(
+        f"table `{table}` cannot be read exactly: it has no key",
+        f"its storage engine {engine} has no consistent reads",
+        f"ALTER TABLE {table_name(table)} ENGINE = InnoDB; or give it a primary key",
+        code="TR-5001",
+    )
 
 
 def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:

@@ -39,6 +39,7 @@ from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.snapshot.row_server import RowServer, row_server_options
+from tailrace.sources.mysql.start.ending import ending_position
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
@@ -117,6 +118,10 @@ class MySqlSource(Source):
         except ConfigError as error:
             return f"it is within a transaction: {error.detail}"
         return None
+
+    def ending_position(self, text: str, position: MySqlPosition) -> MySqlPosition:
+        """The position that `endingPosition` names, in the epoch of the stream."""
+        return replace(ending_position(self._options, text, position), epoch=position.epoch)
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
@@ -206,6 +211,8 @@ class MySqlSource(Source):
         Raises:
             TableLockedError: others hold a lock on the table.
         """
+        if not table.key:
+            return None  # it is one chunk
         if self._rows is not None:
             with suppress(SourceError), self._rows_lock:
                 return self._rows.run(
@@ -287,12 +294,21 @@ class MySqlLog(Log):
         max_bytes: int | None,
         max_rows: int | None,
         for_rows: bool = False,  # noqa: ARG002 - rows can be read as of any position
+        before_us: int | None = None,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
-        found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
+
+        def find() -> LogRange | None:
+            return self._follower.end_after(
+                start, max_bytes=max_bytes, max_rows=max_rows, upto=upto, before_us=before_us
+            )
+
+        found = find()
         while found is None and upto is not None and self.head().order < upto.order:
+            if before_us is not None and self._follower.is_late_after(start, before_us):
+                return None
             self._follower.wait(1.0)
-            found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
+            found = find()
         return found
 
     def head(self) -> MySqlPosition:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
@@ -18,6 +19,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, Session
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.connection import (
+    Connection,
     ReconnectingConnection,
     connect,
     retrying,
@@ -115,6 +117,38 @@ class PostgresSession(Session):
         return bool(planned["rewritten"]) or self._connection.run(
             lambda c: is_altered(c, split.table, planned["columns"], planned["oid"]), doing
         )
+
+    def altered_behind(self, split: SnapshotSplit) -> bool:
+        """Whether the catalog shows that the table was altered since the batch was planned.
+
+        The log does not say when. Before the time at which the stream ends, the stream will notice it.
+        """
+        assert split.until is not None
+        planned, until_us = split.as_of.get("table"), split.until.get("us")
+        if planned is None:
+            return False
+
+        def ask(connection: Connection) -> bool:
+            if until_us is not None:
+                now_us = connection.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+                if int(now_us) <= until_us:
+                    return False
+            try:
+                return is_altered(connection, split.table, planned["columns"], planned["oid"])
+            except DatabaseError as error:
+                if sqlstate(error) != "42P01":
+                    raise
+                return True
+
+        return self._connection.run(ask, f"comparing {split.table.id} with what was planned")
+
+    def is_behind_end(self, split: SnapshotSplit, changes: ChangeBatch) -> pa.BooleanArray:
+        """For each change whether its transaction lies behind the stream's end."""
+        assert split.until is not None
+        if "us" in split.until:
+            return pc.greater(changes.origin.column("ts_us"), split.until["us"])
+        end = PostgresPosition.from_json(split.until["log"])
+        return pc.greater_equal(changes.origin.column("seq"), seq_of(end.lsn))
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
         """The snapshot's position: it shows the transactions below it, and no others."""

@@ -52,6 +52,7 @@ from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_i
 from tailrace.sources.postgres.snapshot.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.starting import (
     drop_lost_slot,
+    ending_position,
     holds_log,
     log_end_position,
     starting_position,
@@ -165,6 +166,10 @@ class PostgresSource(Source):
     def has_log(self, position: PostgresPosition) -> bool:
         """Whether the server's log has the position, and the stream's slot holds it from there on."""
         return holds_log(self._options, position)
+
+    def ending_position(self, text: str, position: PostgresPosition) -> PostgresPosition:
+        """The position that `endingPosition` names: any LSN is a boundary."""
+        return ending_position(self._options, text, position)
 
     def log_end(self) -> PostgresPosition:
         """The log's end now."""
@@ -597,6 +602,7 @@ class PostgresLog(Log):
         max_bytes: int | None,
         max_rows: int | None,
         for_rows: bool = False,
+        before_us: int | None = None,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
         self._known_lsn = self._follower.head().lsn
@@ -613,11 +619,14 @@ class PostgresLog(Log):
             return None
         if snapshot is not None:
             self._follower.wait_until(snapshot.lsn, SNAPSHOT_WAIT_S)
-        found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
+        ends = {"max_bytes": max_bytes, "max_rows": max_rows, "before_us": before_us}
+        found = self._follower.end_after(start, upto=limit, **ends)
         while found is None and upto is not None and limit is not None:
+            if before_us is not None and self._follower.is_late_after(start, before_us):
+                return None
             self._follower.wait_until(start.lsn + 1, 1.0)
             limit = self._reachable(upto).lsn if snapshot is None else limit
-            found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
+            found = self._follower.end_after(start, upto=limit, **ends)
         if found is None:
             return None
         if snapshot is not None and found.end.lsn == snapshot.lsn:

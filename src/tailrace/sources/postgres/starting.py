@@ -9,6 +9,7 @@ lsn:X/Y    at this position, if the slot holds it
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
@@ -121,6 +122,36 @@ def barrier(connection: Connection) -> int:
     connection.rows("SET synchronous_commit = local")
     connection.rows("SELECT pg_logical_emit_message(true, 'tailrace', '')")
     return parse_lsn(connection.value("SELECT pg_current_wal_flush_lsn()::text"))
+
+
+def ending_position(options: SourceOptions, text: str, position: PostgresPosition) -> PostgresPosition:
+    """The position that the option `endingPosition` names.
+
+    Args:
+        options: the server.
+        text: the option; not a time.
+        position: the stream's.
+
+    Raises:
+        ConfigError: the log does not reach to it yet, or it is another server's.
+        TailraceError: the server refuses, or cannot be reached.
+    """
+    end = log_end_position(options)
+    if text == "latest":
+        return end
+    if text.startswith("{"):
+        given = json.loads(text)
+        lsn, server = parse_lsn(given["lsn"]), given.get("server", "")
+    else:
+        lsn, server = parse_lsn(text.partition(":")[2]), ""
+    if lsn > end.lsn or server not in ("", position.server):
+        raise ConfigError(
+            f"the stream cannot end at `{text}`",
+            f"the log ends at {end}" if lsn > end.lsn else f"it is a position of system `{server}`",
+            "set endingPosition to a position that the log has, or to a time, which may lie ahead",
+            code="TR-4007",
+        )
+    return replace(end, lsn=lsn, timeline="")
 
 
 def system_identifier(options: SourceOptions) -> str:

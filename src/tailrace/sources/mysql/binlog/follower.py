@@ -224,6 +224,7 @@ class BinlogFollower(LogFollower):
         max_bytes: int | None,
         max_rows: int | None,
         upto: MySqlPosition | None = None,
+        before_us: int | None = None,
     ) -> BinlogRange | None:
         """How far a batch that starts at `start` may go.
 
@@ -235,6 +236,7 @@ class BinlogFollower(LogFollower):
             max_bytes: bytes of log, or None.
             max_rows: rows of captured tables, or None; needs the option maxRowsPerTrigger.
             upto: the range ends here at the latest, or None.
+            before_us: the range ends before the first transaction that was committed later, or None.
 
         Returns:
             The range, or None when there is nothing new.
@@ -254,9 +256,24 @@ class BinlogFollower(LogFollower):
             offset = (start.file_number, start.pos)
             self._forget(offset)
             limit = (upto.file_number, upto.pos) if upto else _EVERYTHING
-            found = self._collect(start, offset, limit, max_bytes, max_rows)
+            found = self._collect(
+                start, offset, limit, max_bytes=max_bytes, max_rows=max_rows, before_us=before_us
+            )
             self._reported = (found.end.file_number, found.end.pos) if found else max(self._reported, offset)
             return found
+
+    def is_late_after(self, start: MySqlPosition, before_us: int) -> bool:
+        """Whether the next transaction after `start` is known, and was committed after a time."""
+        with self._changed:
+            self._check()
+            for whole in self._segments:
+                segment = whole.within((start.file_number, start.pos), _EVERYTHING)
+                if segment is None:
+                    continue
+                real = segment.rows[segment.rows[:, FLAGS] & NO_TRANSACTION == 0]
+                if len(real):
+                    return bool(_is_late(real[:1], before_us)[0])
+        return False
 
     def _forget(self, offset: BinlogOffset) -> None:
         self._forgotten = max(self._forgotten, offset)
@@ -273,8 +290,10 @@ class BinlogFollower(LogFollower):
         start: MySqlPosition,
         offset: BinlogOffset,
         limit: BinlogOffset,
+        *,
         max_bytes: int | None,
         max_rows: int | None,
+        before_us: int | None,
     ) -> BinlogRange | None:
         taken: list[_Segment] = []
         used = rows = 0
@@ -301,6 +320,8 @@ class BinlogFollower(LogFollower):
                 changes = changes[_leading(segment, changes) :]
             if len(changes) and changes[0] <= count:
                 count = int(changes[0])
+            if before_us is not None and len(late := np.flatnonzero(_is_late(table, before_us))):
+                count = min(count, int(late[0]))
             if count:
                 taken.append(segment.part(0, count))
             if count < len(table):
@@ -588,6 +609,12 @@ class BinlogFollower(LogFollower):
 def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
     return tuple(table for table in change.tables if table == change.created)
+
+
+def _is_late(rows: np.ndarray, before_us: int) -> np.ndarray:
+    """For each transaction whether it was committed after a time."""
+    late: np.ndarray = (rows[:, TS_US] > before_us) & (rows[:, FLAGS] & NO_TRANSACTION == 0)
+    return late
 
 
 def _log_status(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:

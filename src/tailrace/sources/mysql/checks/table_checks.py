@@ -15,6 +15,8 @@ from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.preflight import Finding, Severity
 
+#: The first version of MySQL with invisible columns.
+_INVISIBLE_COLUMNS = (8, 0, 23)
 #: The first version that logs the rows that a foreign key's CASCADE changes.
 _CASCADES_LOGGED = (9, 6, 0)
 
@@ -142,14 +144,18 @@ class TableChecks:
             )
         if table.key_kind == "none":
             is_fine = False
-            snapshot = self._options.starting_position in ("initial", "snapshot")
+            reads_rows = self._options.starting_position in ("initial", "snapshot")
+            reads_rows = reads_rows and self._options.reads_rows_of(str(id_))
+            is_wrong = reads_rows and table.engine.lower() != "innodb"
             yield Finding(
                 check,
-                "no key",
-                "a primary key, or a UNIQUE index over whole NOT NULL columns"
-                + ("" if snapshot else ": without it rows cannot be merged"),
-                f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
-                Severity.ERROR if snapshot else Severity.WARNING,
+                f"no key, and storage engine {table.engine}" if is_wrong else "no key",
+                "a primary key, or a UNIQUE index over whole NOT NULL columns, where targets hold rows; "
+                "without one, its rows are read at once, in one transaction"
+                + (", which needs InnoDB" if is_wrong else ""),
+                f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT "
+                + ("INVISIBLE PRIMARY KEY;" if self._may_be_invisible else "PRIMARY KEY;"),
+                Severity.ERROR if is_wrong else Severity.WARNING,
                 code="TR-5001",
                 table=str(id_),
             )
@@ -190,6 +196,11 @@ class TableChecks:
             )
         if is_fine:
             yield Finding(check, f"key {', '.join(table.schema.key)}", "", table=str(id_))
+
+    @property
+    def _may_be_invisible(self) -> bool:
+        """Whether a column can be hidden from `SELECT *`, and from INSERTs without a list of columns."""
+        return self._server.flavor != MARIADB and self._server.version >= _INVISIBLE_COLUMNS
 
     def _cascading(self) -> set[str]:
         """Tables whose rows change with those of another table without an event in the log."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import numpy as np
 
+from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
 from tailrace.model.table import TableId
@@ -132,7 +132,7 @@ def _ends_xa_transactions(connection: BoundedConnection) -> bool:
 
 def position_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPosition:
     """The position at an offset of a file. Raises as `starting_position`."""
-    found = _scan(options, file, lambda rows: _before(rows[:, END] > pos))
+    found = boundary_in_file(options, file, pos)
     if found.pos < pos:
         raise ConfigError(
             f"`{file}:{pos}` is not between two transactions",
@@ -153,16 +153,37 @@ def position_at_or_before(options: SourceOptions, file: str, pos: int) -> MySqlP
         TransientSourceError: the server was unreachable.
     """
     size = next((log.size for log in _files(options) if log.name == file), None)
-    if (
-        size is not None and pos > size
-    ):  # of another server, or from before RESET MASTER: not a place to begin
+    if size is not None and pos > size:  # of another server, or from before RESET MASTER
         raise ConfigError(
             f"`{file}:{pos}` is not in the log",
             f"the file has {size} bytes",
             "is this the server that the position is of? Take its GTIDs instead: startingPosition gtid:SET",
             code="TR-4001",
         )
+    return boundary_in_file(options, file, pos)
+
+
+def boundary_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPosition:
+    """The last transaction boundary at or before an offset of a file. Raises as `starting_position`."""
     return _scan(options, file, lambda rows: _before(rows[:, END] > pos))
+
+
+def require_in_log(options: SourceOptions, file: str, pos: int) -> None:
+    """Check that the log has an offset of a file now.
+
+    Raises:
+        PositionLostError: it has not.
+        TransientSourceError: the server was unreachable.
+    """
+    files = _files(options)
+    size = next((log.size for log in files if log.name == file), None)
+    if size is None or pos > size:
+        found = f"the server has the files {files[0].name} to {files[-1].name}"
+        raise PositionLostError(
+            f"the binary log has no position `{file}:{pos}`",
+            found if size is None else f"the file has {size} bytes",
+            code="TR-4101",
+        )
 
 
 def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
@@ -365,16 +386,11 @@ def _created_us(options: SourceOptions, file: str) -> int:
 
 
 def _microseconds(text: str) -> int:
-    if text.isdecimal():
-        return int(text) * 1000
     try:
-        moment = datetime.fromisoformat(text)
+        return microseconds(text)
     except ValueError:
         raise ConfigError(
             "option `startingPosition` is wrong",
             f"found the time `{text}`, allowed: 2026-01-31T12:00:00Z or epoch milliseconds",
             code="TR-1010",
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)

@@ -170,6 +170,7 @@ class WalFollower(LogFollower):
         upto: int | None,
         max_bytes: int | None,
         max_rows: int | None,
+        before_us: int | None = None,
     ) -> LogRange | None:
         """How far a batch that starts at `start` may go; None when there is nothing behind it yet.
 
@@ -178,6 +179,7 @@ class WalFollower(LogFollower):
             upto: the batch ends here at the latest.
             max_bytes: the batch ends with the first transaction that reaches so many bytes.
             max_rows: the same for changes.
+            before_us: the batch ends before the first transaction that was committed later.
         """
         with self._changed:
             self._check()
@@ -185,6 +187,11 @@ class WalFollower(LogFollower):
             if limit <= start.lsn:
                 return None
             rows = self._between(start.lsn, limit)
+            if before_us is not None and len(late := np.flatnonzero(rows[:, bd.TS_US] > before_us)):
+                limit = int(rows[late[0], bd.COMMIT_LSN])
+                rows = rows[: late[0]]
+                if limit <= start.lsn:
+                    return None
             cut = _cut(rows, max_bytes, max_rows)
             whole = cut == len(rows)
             end = limit if whole else int(rows[cut - 1, bd.END_LSN])
@@ -201,6 +208,12 @@ class WalFollower(LogFollower):
                 truncations=truncations,
                 relations=_relations(rows[:cut], self._described),
             )
+
+    def is_late_after(self, start: PostgresPosition, before_us: int) -> bool:
+        """Whether the next transaction after `start` is known, and was committed after a time."""
+        with self._changed:
+            rows = self._between(start.lsn, self._head)
+            return bool(len(rows)) and int(rows[0, bd.TS_US]) > before_us
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
         """The bytes of the transactions in (start, end]; None when they are not all held.
