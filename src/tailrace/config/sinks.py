@@ -15,6 +15,7 @@ from typing import ClassVar
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
+from tailrace.config.outbox import OutboxSettings
 from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.errors import ConfigError
 
@@ -487,6 +488,7 @@ class KafkaSettings(CommonSettings):
         bigint_unsigned_handling_mode: Debezium's `bigint.unsigned.handling.mode`.
         binary_handling_mode: Debezium's `binary.handling.mode`.
         enable_time_adjuster: Debezium's `enable.time.adjuster` (true there).
+        outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
 
     Raises:
         ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
@@ -528,6 +530,7 @@ class KafkaSettings(CommonSettings):
     bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
     enable_time_adjuster: bool = False
+    outbox: OutboxSettings | None = None
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "schema_registry_url"):

@@ -78,6 +78,7 @@ def headers_of(
     *,
     schemas: bool = False,
     context: Mapping[str, str] | None = None,
+    added: Mapping[str, pa.Array] | None = None,
 ) -> pa.ListArray:
     """The headers of each change's messages, null if there are none.
 
@@ -87,6 +88,7 @@ def headers_of(
         key_of: for each change the index of its key in `keys`.
         schemas: whether values carry their Connect schema.
         context: Debezium's context headers by the suffix of their names.
+        added: further headers by their names, one binary value for each change; null: a header without value.
     """
     found = _other_keys(batch, keys, key_of)
     for name, value in (context or {}).items():
@@ -97,6 +99,7 @@ def headers_of(
             has = np.isin(operations(batch), [op for op, image in enumerate(sides) if image])
             text = _text(names, _NAMES, schemas=schemas)
             found.append(_Header(f"{ABSENT_HEADER}{side}", np.flatnonzero(has), text))
+    found += [_Header(name, np.arange(len(batch)), values) for name, values in (added or {}).items()]
     return _lists(found, len(batch)) if found else pa.nulls(len(batch), HEADERS)
 
 

@@ -10,12 +10,15 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
+from tailrace.config.outbox import InvalidOperation
+from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
+from tailrace.formats.connect.topics import collision
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
+from tailrace.sinks.kafka.job import Reports, ShareFactory, event_topics, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
@@ -110,6 +113,7 @@ class KafkaBatch:
             cells = cells.unionByName(self.batch.spark.createDataFrame(*truncation_cells(self.truncations)))
             found = table_batches(cells)
         self.claims.add(part.table for part in found)
+        self._find_event_topics(cells, {part.table for part in found})
         self._creates(self.shares.without_topic(part.table for part in found))
         if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream, cells)
@@ -125,6 +129,25 @@ class KafkaBatch:
             )
             self._note(run_writers(self._to_write(cells), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
+
+    def _find_event_topics(self, cells: DataFrame, tables: Iterable[TableId]) -> None:
+        """Find the topics that the batch's rows of outboxes name.
+
+        Raises:
+            SinkError: one of them has another purpose.
+        """
+        outboxes = self.shares.outboxes(tables)
+        if not outboxes or self.shares.outbox is None:
+            return
+        topics = event_topics(cells, self.shares.outbox, outboxes)
+        if taken := [topic for topic in sorted(topics) if self.claims.is_taken(collision(topic))]:
+            raise SinkError(
+                f"an outbox and a table would be mixed in topic `{taken[0]}`",
+                "a row of an outbox names it, and it is that of a table, or the sink needs it for itself",
+                "set `route-topic-replacement` in the section `outbox`",
+                code="TR-7609",
+            )
+        self.shares.note_event_topics(topics)
 
     def _creates(self, tables: Iterable[TableId]) -> None:
         """Say that the topics of tables are about to be created."""
@@ -149,6 +172,15 @@ class KafkaBatch:
                 count,
                 table,
                 self.shares.quarantine,
+            )
+        for table, count in reports.ignored.items():
+            is_error = self.shares.outbox_behavior is InvalidOperation.ERROR
+            _log.log(
+                logging.ERROR if is_error else logging.WARNING,
+                "batch %d: %d updates of outbox %s ignored",
+                self.batch.id,
+                count,
+                table,
             )
         failpoint("sink.table")
         self.stream.done(self.batch.id, reports.writers)

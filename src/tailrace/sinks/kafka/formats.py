@@ -17,6 +17,7 @@ from tailrace.formats.connect.topics import TargetNames, Topics
 from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.debezium.outbox import Outbox
 from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -90,6 +91,16 @@ def _flat(settings: KafkaSettings) -> Flat:
         has_rows_of_deletes=deletes is not DeleteHandling.TOMBSTONE,
         has_tombstones=deletes is DeleteHandling.REWRITE_WITH_TOMBSTONE,
     )
+
+
+def outbox_of(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:
+    """What makes the messages of outbox tables, None without these."""
+    if settings.outbox is None:
+        return None
+    context = None
+    if settings.extended_headers_enabled:
+        context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
+    return Outbox(DebeziumFormat(envelopes, context=context), settings.outbox)
 
 
 def side_streams(settings: KafkaSettings, envelopes: Envelopes) -> SideStreams:

@@ -7,9 +7,11 @@ header, so each of the two writers gets both halves, and writes its own only (`o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +19,11 @@ import pyarrow as pa
 from tailrace.errors import concerning
 from tailrace.formats.base import MessageFormat, SchemaIds
 from tailrace.formats.debezium.headers import key_updates
+from tailrace.formats.debezium.outbox import Outbox
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableId, TableSchema
 from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
@@ -58,6 +62,8 @@ class Share:
         schemas: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
         truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
         skipped: the operations that are left out.
+        outbox: makes the messages of outbox tables; None: there are none.
+        event_topics: the topics that rows of outboxes name, by name.
     """
 
     client: Client
@@ -79,6 +85,21 @@ class Share:
     schemas: frozenset[bytes] | None = None
     truncated: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: SkippedOperations = DEFAULT
+    outbox: Outbox | None = None
+    event_topics: Mapping[str, Topic] = field(default_factory=dict)
+
+    def outbox_of(self, table: TableId) -> Outbox | None:
+        """What makes the messages of a table's rows if it is an outbox."""
+        return self.outbox if self.outbox is not None and self.outbox.takes(table) else None
+
+    def expects(self, batch: ChangeBatch) -> bool:
+        """Whether the batch may be written in one pass: its schema and its topics are known."""
+        if self.schemas is None:
+            return True
+        if batch.table.text not in self.schemas:
+            return False
+        outbox = self.outbox_of(batch.table.id)
+        return outbox is None or outbox.topics(batch) <= self.event_topics.keys()
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
@@ -90,7 +111,7 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             batch = decode_cell(cell.as_buffer())
-            if share.schemas is not None and batch.table.text not in share.schemas:
+            if not share.expects(batch):
                 yield from (_row(writer, "", STOP) for writer in range(share.writers))
                 return
             with concerning(batch.table.id, sink=True):
@@ -134,10 +155,29 @@ def cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
 def writers_of(share: Share, batch: ChangeBatch) -> np.ndarray:
     """The writer of each change."""
     table = str(batch.table.id)
-    if share.writers == 1 or not batch.table.key or table in share.undivided:
+    if share.writers == 1 or table in share.undivided or not _ordered(share, batch).table.key:
         return np.full(len(batch), zlib.crc32(table.encode()) % share.writers, np.int64)
-    hashes = hash_rows(keys_of(batch).flatten(), len(batch))
+    hashes = hash_rows(keys_of(_ordered(share, batch)).flatten(), len(batch))
     return np.asarray((hashes % np.uint64(share.writers)).astype(np.int64))
+
+
+def order_columns(outbox: Outbox | None, table: TableSchema) -> tuple[str, ...]:
+    """The columns whose equal values keep the order of the log: those of the message key."""
+    return table.key if outbox is None or not outbox.takes(table.id) else (outbox.order_column(),)
+
+
+def division(outbox: Outbox | None) -> str:
+    """Stands for the settings that decide which writer has which changes; empty: tables' keys alone do."""
+    if outbox is None:
+        return ""
+    settings = json.dumps({"outbox": [outbox.settings.tables, outbox.order_column()]})
+    return hashlib.sha256(settings.encode()).hexdigest()[:16]
+
+
+def _ordered(share: Share, batch: ChangeBatch) -> ChangeBatch:
+    """The batch with the columns that decide its writers as its key."""
+    columns = order_columns(share.outbox, batch.table)
+    return batch if columns == batch.table.key else replace(batch, table=replace(batch.table, key=columns))
 
 
 def owned_by(share: Share, writer: int, batch: ChangeBatch) -> np.ndarray | None:
