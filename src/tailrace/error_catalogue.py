@@ -2125,6 +2125,14 @@ CATALOGUE = {
         "A row of an outbox names a topic that is a table's, or that the sink itself needs.",
         "Set `route-topic-replacement` of the section `outbox` so that its topics have names of their own.",
     ),
+    "TR-7610": Condition(
+        "a message key or partition cannot be made of the columns that are named",
+        (SinkError,),
+        "`message-key-columns` or `partition-by` names a column that the table does not have, or "
+        "`partition-by` one that is not in the message key, so that a key would lose its order.",
+        "Correct the setting; add columns of `partition-by` to `message-key-columns`, beside those of the "
+        "key.",
+    ),
     "TR-7611": Condition(
         "sinks are parked; everything else is written",
         (TablesParkedError,),

@@ -17,6 +17,7 @@ from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
 from tailrace.config.secret import Secret, refuse_credentials, shown
+from tailrace.config.table_columns import TableColumns
 from tailrace.errors import ConfigError
 
 #: Longest time for a statement of a replica: merging a batch or altering a table may take hours.
@@ -489,6 +490,8 @@ class KafkaSettings(CommonSettings):
         binary_handling_mode: Debezium's `binary.handling.mode`.
         enable_time_adjuster: Debezium's `enable.time.adjuster` (true there).
         outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
+        message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
+        partition_by: columns of message keys that decide the partition, likewise.
 
     Raises:
         ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
@@ -531,6 +534,8 @@ class KafkaSettings(CommonSettings):
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
     enable_time_adjuster: bool = False
     outbox: OutboxSettings | None = None
+    message_key_columns: str = ""
+    partition_by: str = ""
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "schema_registry_url"):
@@ -561,6 +566,7 @@ class KafkaSettings(CommonSettings):
         _check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
         self._check_flat()
+        self.key_columns, self.partition_columns  # noqa: B018 - checked
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -622,6 +628,16 @@ class KafkaSettings(CommonSettings):
                 "provide-transaction-metadata: true",
                 code="TR-1010",
             )
+
+    @property
+    def key_columns(self) -> TableColumns | None:
+        """The columns of `message_key_columns`."""
+        return TableColumns.parse(self.message_key_columns, "message-key-columns")
+
+    @property
+    def partition_columns(self) -> TableColumns | None:
+        """The columns of `partition_by`."""
+        return TableColumns.parse(self.partition_by, "partition-by")
 
     @property
     def fields_to_add(self) -> tuple[AddedField, ...]:

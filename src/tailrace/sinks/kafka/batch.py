@@ -18,7 +18,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.kafka.job import Reports, ShareFactory, event_topics, run_writers
+from tailrace.sinks.kafka.job import Reports, ShareFactory, event_topics, keyed_cells, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
@@ -94,7 +94,8 @@ class KafkaBatch:
         if share is None or share.undivided:
             yield None
             return
-        share = replace(share, schemas=frozenset(schema.text for schema in expected))
+        texts = frozenset(self.shares.keyed(schema).text for schema in expected)
+        share = replace(share, schemas=texts)
         cells = self.batch.once.select("min_seq", "cell")
         yield _Pass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
 
@@ -112,6 +113,8 @@ class KafkaBatch:
         if self.truncations:
             cells = cells.unionByName(self.batch.spark.createDataFrame(*truncation_cells(self.truncations)))
             found = table_batches(cells)
+        if self.has_order and self.shares.division.message_keys is not None:
+            cells = keyed_cells(cells, self.shares.division)  # before its changes are counted
         self.claims.add(part.table for part in found)
         self._find_event_topics(cells, {part.table for part in found})
         self._creates(self.shares.without_topic(part.table for part in found))
@@ -137,9 +140,10 @@ class KafkaBatch:
             SinkError: one of them has another purpose.
         """
         outboxes = self.shares.outboxes(tables)
-        if not outboxes or self.shares.outbox is None:
+        outbox = self.shares.division.outbox
+        if not outboxes or outbox is None:
             return
-        topics = event_topics(cells, self.shares.outbox, outboxes)
+        topics = event_topics(cells, outbox, outboxes)
         if taken := [topic for topic in sorted(topics) if self.claims.is_taken(collision(topic))]:
             raise SinkError(
                 f"an outbox and a table would be mixed in topic `{taken[0]}`",

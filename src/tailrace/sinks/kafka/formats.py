@@ -21,6 +21,7 @@ from tailrace.formats.debezium.outbox import Outbox
 from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sinks.kafka.division import Division
 from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 
 
@@ -93,7 +94,13 @@ def _flat(settings: KafkaSettings) -> Flat:
     )
 
 
-def outbox_of(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:
+def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
+    """What decides keys, partitions and writers."""
+    keys, partitions = settings.key_columns, settings.partition_columns
+    return Division(_outbox(settings, envelopes), keys, partitions, DebeziumFormat(envelopes))
+
+
+def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:
     """What makes the messages of outbox tables, None without these."""
     if settings.outbox is None:
         return None

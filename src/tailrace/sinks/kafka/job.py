@@ -18,14 +18,16 @@ from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.formats.debezium.outbox import Outbox
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
 from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
-from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells, order_columns
+from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
 from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.truncations import places
@@ -49,7 +51,7 @@ class ShareFactory:
         format: makes messages.
         registry: registers the format's schemas, None if there is none.
         skipped: the operations that are left out.
-        outbox: makes the messages of outbox tables; None: there are none.
+        division: what decides keys, partitions and writers.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class ShareFactory:
         registry: SchemaRegistry | None,
         *,
         skipped: SkippedOperations,
-        outbox: Outbox | None = None,
+        division: Division = NO_DIVISION,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -71,14 +73,15 @@ class ShareFactory:
         #: How many changes are in quarantine, by table; None: not read yet.
         self._quarantined: Counter[str] | None = None
         self.skipped = skipped
-        self.outbox = outbox
+        self.division = division
         #: The topics that rows of outboxes have named in this run.
         self._event_topics: set[str] = set()
 
     @property
     def outbox_behavior(self) -> InvalidOperation | None:
         """What becomes of updates of outboxes."""
-        return None if self.outbox is None else self.outbox.settings.table_op_invalid_behavior
+        outbox = self.division.outbox
+        return None if outbox is None else outbox.settings.table_op_invalid_behavior
 
     @property
     def quarantine(self) -> str:
@@ -105,16 +108,14 @@ class ShareFactory:
             truncated: the tables that are truncated in it.
             truncations: the TRUNCATEs that are written.
         """
+        schemas = [self.keyed(schema) for schema in schemas]
         at: dict[str, list[str]] = {}
         for change in truncations:
             at.setdefault(str(change.table.id), []).extend(places(change, self.skipped.connector))
         keys: dict[str, set[str]] = {}
         for schema in schemas:
-            if self._is_outbox(schema.id):
-                assert self.outbox is not None
-                with concerning(schema.id, sink=True):
-                    self.outbox.check(schema)
-            columns = order_columns(self.outbox, schema)
+            with concerning(schema.id, sink=True):
+                columns = self.division.columns(schema)
             key = [(c, str(schema.column(c).type.arrow)) for c in columns]
             keys.setdefault(str(schema.id), set()).add(str(key))
         settings = self._settings
@@ -144,7 +145,7 @@ class ShareFactory:
             tokens=dict(stream.tokens),
             truncated={table: sorted(found) for table, found in at.items()},
             skipped=self.skipped,
-            outbox=self.outbox,
+            division=self.division,
             event_topics=self._created(self._event_topics),
         )
 
@@ -183,12 +184,21 @@ class ShareFactory:
         """Note topics that rows of outboxes name: shares have them from now on."""
         self._event_topics.update(topics)
 
+    def keyed(self, schema: TableSchema) -> TableSchema:
+        """A table with the key of its messages.
+
+        Raises:
+            SinkError: it does not have the columns that settings name.
+        """
+        with concerning(schema.id, sink=True):
+            return self.division.schema(schema)
+
     def outboxes(self, tables: Iterable[TableId]) -> set[TableId]:
         """Those of the tables that are outboxes: they have no topic of their own."""
         return {table for table in tables if self._is_outbox(table)}
 
     def _is_outbox(self, table: TableId) -> bool:
-        return self.outbox is not None and self.outbox.takes(table)
+        return self.division.outbox_of(table) is not None
 
     def _own_topics(self, tables: Iterable[TableId]) -> dict[TableId, str]:
         """The topic of each table that has one of its own."""
@@ -252,7 +262,8 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1 and share.schemas is None and not share.truncated:
+    keeps_keys = share.division.message_keys is None
+    if share.writers == 1 and share.schemas is None and not share.truncated and keeps_keys:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
@@ -266,6 +277,25 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
     return _summary(share.writers, reports)
+
+
+def keyed_cells(cells: DataFrame, division: Division) -> DataFrame:
+    """Cells whose changes have the keys of their messages, with all columns."""
+    at = cells.columns.index("cell")
+
+    def converted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            made = [_keyed_cell(cell, division) for cell in batch.column(at)]
+            yield batch.set_column(at, batch.schema.field(at), pa.array(made, pa.binary()))
+
+    return map_in_arrow(cells, converted, cells.schema)
+
+
+def _keyed_cell(cell: pa.BinaryScalar, division: Division) -> bytes:
+    given = decode_cell(cell.as_buffer())
+    with concerning(given.table.id, sink=True):
+        made = division.batch(given)
+    return bytes(cell.as_py()) if made is given else encode_cell(made).to_pybytes()
 
 
 def event_topics(cells: DataFrame, outbox: Outbox, tables: Iterable[TableId]) -> set[str]:

@@ -7,11 +7,9 @@ header, so each of the two writers gets both halves, and writes its own only (`o
 
 from __future__ import annotations
 
-import hashlib
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +17,13 @@ import pyarrow as pa
 from tailrace.errors import concerning
 from tailrace.formats.base import MessageFormat, SchemaIds
 from tailrace.formats.debezium.headers import key_updates
-from tailrace.formats.debezium.outbox import Outbox
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableId, TableSchema
 from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.markers import Marker
 from tailrace.sinks.kafka.skipped import DEFAULT, SkippedOperations
 from tailrace.sinks.kafka.truncations import parted
@@ -62,7 +59,7 @@ class Share:
         schemas: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
         truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
         skipped: the operations that are left out.
-        outbox: makes the messages of outbox tables; None: there are none.
+        division: what decides keys, partitions and writers.
         event_topics: the topics that rows of outboxes name, by name.
     """
 
@@ -85,12 +82,8 @@ class Share:
     schemas: frozenset[bytes] | None = None
     truncated: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: SkippedOperations = DEFAULT
-    outbox: Outbox | None = None
+    division: Division = NO_DIVISION
     event_topics: Mapping[str, Topic] = field(default_factory=dict)
-
-    def outbox_of(self, table: TableId) -> Outbox | None:
-        """What makes the messages of a table's rows if it is an outbox."""
-        return self.outbox if self.outbox is not None and self.outbox.takes(table) else None
 
     def expects(self, batch: ChangeBatch) -> bool:
         """Whether the batch may be written in one pass: its schema and its topics are known."""
@@ -98,7 +91,7 @@ class Share:
             return True
         if batch.table.text not in self.schemas:
             return False
-        outbox = self.outbox_of(batch.table.id)
+        outbox = self.division.outbox_of(batch.table.id)
         return outbox is None or outbox.topics(batch) <= self.event_topics.keys()
 
     def transactional_id(self, writer: int) -> str:
@@ -110,11 +103,12 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Rows of (min_seq, cell) as rows of SHARES."""
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
-            batch = decode_cell(cell.as_buffer())
-            if not share.expects(batch):
-                yield from (_row(writer, "", STOP) for writer in range(share.writers))
-                return
-            with concerning(batch.table.id, sink=True):
+            given = decode_cell(cell.as_buffer())
+            with concerning(given.table.id, sink=True):
+                batch = share.division.batch(given)
+                if not share.expects(batch):
+                    yield from (_row(writer, "", STOP) for writer in range(share.writers))
+                    return
                 if at := share.truncated.get(str(batch.table.id)):  # its changes have one writer
                     writer = int(writers_of(share, batch)[0])
                     for place, part in parted(batch, at, share.skipped.connector):
@@ -122,7 +116,7 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
                     continue
                 parts = list(cut(share, batch))
             for writer, part in parts:
-                yield _row(writer, seq, cell.as_buffer() if part is batch else encode_cell(part))
+                yield _row(writer, seq, cell.as_buffer() if part is given else encode_cell(part))
 
 
 def _row(writer: int, seq: str | pa.StringScalar, data: pa.Buffer) -> pa.RecordBatch:
@@ -155,29 +149,11 @@ def cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
 def writers_of(share: Share, batch: ChangeBatch) -> np.ndarray:
     """The writer of each change."""
     table = str(batch.table.id)
-    if share.writers == 1 or table in share.undivided or not _ordered(share, batch).table.key:
+    ordered = share.division.ordered(batch)
+    if share.writers == 1 or table in share.undivided or not ordered.table.key:
         return np.full(len(batch), zlib.crc32(table.encode()) % share.writers, np.int64)
-    hashes = hash_rows(keys_of(_ordered(share, batch)).flatten(), len(batch))
+    hashes = hash_rows(keys_of(ordered).flatten(), len(batch))
     return np.asarray((hashes % np.uint64(share.writers)).astype(np.int64))
-
-
-def order_columns(outbox: Outbox | None, table: TableSchema) -> tuple[str, ...]:
-    """The columns whose equal values keep the order of the log: those of the message key."""
-    return table.key if outbox is None or not outbox.takes(table.id) else (outbox.order_column(),)
-
-
-def division(outbox: Outbox | None) -> str:
-    """Stands for the settings that decide which writer has which changes; empty: tables' keys alone do."""
-    if outbox is None:
-        return ""
-    settings = json.dumps({"outbox": [outbox.settings.tables, outbox.order_column()]})
-    return hashlib.sha256(settings.encode()).hexdigest()[:16]
-
-
-def _ordered(share: Share, batch: ChangeBatch) -> ChangeBatch:
-    """The batch with the columns that decide its writers as its key."""
-    columns = order_columns(share.outbox, batch.table)
-    return batch if columns == batch.table.key else replace(batch, table=replace(batch.table, key=columns))
 
 
 def owned_by(share: Share, writer: int, batch: ChangeBatch) -> np.ndarray | None:

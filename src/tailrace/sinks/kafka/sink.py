@@ -38,15 +38,14 @@ from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import (
+    division_of,
     envelopes_of,
     message_format,
-    outbox_of,
     schema_registry,
     side_streams,
 )
 from tailrace.sinks.kafka.job import ShareFactory
 from tailrace.sinks.kafka.librdkafka import KafkaError
-from tailrace.sinks.kafka.shares import division
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
@@ -88,7 +87,7 @@ class KafkaSink:
             self._format,
             self._registry,
             skipped=skipped,
-            outbox=outbox_of(settings, envelopes),
+            division=division_of(settings, envelopes),
         )
         self._claims = Claims(router, self._claimed_names, self._taken(envelopes.topics))
         self._side_topics = SideTopics(
@@ -181,7 +180,7 @@ class KafkaSink:
             settings.topic_prefix,
             writers,
             is_transactional=self._exactly_once,
-            division=division(self._shares.outbox),
+            division=self._shares.division.stamp,
         )
         if self._exactly_once:
             self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)

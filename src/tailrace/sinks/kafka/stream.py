@@ -24,7 +24,7 @@ from tailrace.sinks.kafka.markers import (
 
 _TIMEOUT_S = 90.0
 #: The settings that divide a batch among its writers, for people.
-DIVIDING = "`outbox`"
+DIVIDING = "`message-key-columns`, `partition-by` and `outbox`"
 #: Producers of former writers fenced at the same time.
 _FENCED_AT_ONCE = 8
 #: Batches between two reads of new markers: a producer that takes over later has less to read.

@@ -104,7 +104,7 @@ class WriterTransaction:
         if share.skipped.skips_rows:
             kept = share.skipped.kept(batch)
             owned = kept if owned is None else owned & kept
-        if (outbox := share.outbox_of(batch.table.id)) is not None:
+        if (outbox := share.division.outbox_of(batch.table.id)) is not None:
             batch = self._events(batch, outbox, owned)
             if not len(batch):
                 return
@@ -154,7 +154,7 @@ class WriterTransaction:
             SinkError: a change cannot be encoded.
         """
         share = self._share
-        if (outbox := share.outbox_of(batch.table.id)) is not None:
+        if (outbox := share.division.outbox_of(batch.table.id)) is not None:
             return outbox.messages(batch)
         shown = keyless(batch) if is_truncation(batch) else batch
         return share.format.messages(shown, share.now_ms, share.ids)
@@ -181,7 +181,10 @@ class WriterTransaction:
         if (large := selected & (sizes(messages) > topic.limit)).any():
             self._refuse(batch, messages, topic, large)
             selected &= ~large
-        partitions = partitions_of(keys, topic.partitions)
+        by = None if is_truncation(batch) else share.division.partition_keys(batch)
+        if by is not None:
+            by = by.take(pa.array(change_of(batch, len(values))))
+        partitions = partitions_of(keys if by is None else by, topic.partitions)
         columns = MessageColumns(
             keys, values, headers, partitions, selected.astype(np.uint8), timestamps=timestamps_of(messages)
         )
