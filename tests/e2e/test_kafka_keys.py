@@ -180,6 +180,7 @@ def test_partition_by_a_column_outside_the_key_is_refused(
         open_sink(partition_by=".*:owner").write(batch)
     assert (refused.value.code, refused.value.table) == ("TR-7610", "shop.items")
     keys = {"message_key_columns": ".*:owner,id", "partition_by": ".*:owner"}
-    open_sink(**keys).write(batch)
+    open_sink(**keys, headers={"origin": "shop"}).write(batch)
     (message,) = messages(kafka, f"{prefix}.shop.items")
+    assert message.headers == (("origin", b"shop"),)
     assert (message.key, message.partition) == (b'{"id":1,"owner":1}', partition('{"owner":1}'))

@@ -492,6 +492,7 @@ class KafkaSettings(CommonSettings):
         outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
         message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
         partition_by: columns of message keys that decide the partition, likewise.
+        headers: headers that each message of a change has, with their text.
 
     Raises:
         ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
@@ -536,6 +537,7 @@ class KafkaSettings(CommonSettings):
     outbox: OutboxSettings | None = None
     message_key_columns: str = ""
     partition_by: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "schema_registry_url"):
@@ -567,6 +569,7 @@ class KafkaSettings(CommonSettings):
         self._check_skipped()
         self._check_flat()
         self.key_columns, self.partition_columns  # noqa: B018 - checked
+        self._check_headers()
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -585,6 +588,23 @@ class KafkaSettings(CommonSettings):
                 "add `t`, or set value-format: debezium-json",
                 code="TR-1010",
             )
+
+    def _check_headers(self) -> None:
+        for name, text in self.headers.items():
+            if not name or name.startswith(("__debezium.", "__tailrace.")) or "\0" in name:
+                raise ConfigError(
+                    "a name is not allowed at `sink.headers`",
+                    f"found {shown(name)}; those that begin with `__debezium.` or `__tailrace.` say what the "
+                    "message is",
+                    code="TR-1010",
+                )
+            if "${" in text:
+                raise ConfigError(
+                    f"the value of {shown(name)} is a reference at `sink.headers`",
+                    "headers are constant text, which every consumer reads",
+                    "write the text itself",
+                    code="TR-1010",
+                )
 
     def _check_flat(self) -> None:
         if self.value_format is not ValueEncoding.FLAT_JSON:

@@ -143,6 +143,7 @@ class Outbox:
                 schemas=self.format.schemas,
                 context=self.format.context,
                 added=headers,
+                constants=self.format.headers,
             ),
             pa.nulls(n, pa.int32()),
             self._timestamps(text),

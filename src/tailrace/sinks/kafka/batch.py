@@ -18,7 +18,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.kafka.job import Reports, ShareFactory, event_topics, keyed_cells, run_writers
+from tailrace.sinks.kafka.job import Reports, ShareFactory, content_topics, keyed_cells, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
@@ -116,7 +116,7 @@ class KafkaBatch:
         if self.has_order and self.shares.division.message_keys is not None:
             cells = keyed_cells(cells, self.shares.division)  # before its changes are counted
         self.claims.add(part.table for part in found)
-        self._find_event_topics(cells, {part.table for part in found})
+        self._find_content_topics(cells, {part.table for part in found})
         self._creates(self.shares.without_topic(part.table for part in found))
         if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream, cells)
@@ -133,7 +133,7 @@ class KafkaBatch:
             self._note(run_writers(self._to_write(cells), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
 
-    def _find_event_topics(self, cells: DataFrame, tables: Iterable[TableId]) -> None:
+    def _find_content_topics(self, cells: DataFrame, tables: Iterable[TableId]) -> None:
         """Find the topics that the batch's rows of outboxes name.
 
         Raises:
@@ -143,7 +143,7 @@ class KafkaBatch:
         outbox = self.shares.division.outbox
         if not outboxes or outbox is None:
             return
-        topics = event_topics(cells, outbox, outboxes)
+        topics = content_topics(cells, outbox, outboxes)
         if taken := [topic for topic in sorted(topics) if self.claims.is_taken(collision(topic))]:
             raise SinkError(
                 f"an outbox and a table would be mixed in topic `{taken[0]}`",
@@ -151,7 +151,7 @@ class KafkaBatch:
                 "set `route-topic-replacement` in the section `outbox`",
                 code="TR-7609",
             )
-        self.shares.note_event_topics(topics)
+        self.shares.note_content_topics(topics)
 
     def _creates(self, tables: Iterable[TableId]) -> None:
         """Say that the topics of tables are about to be created."""

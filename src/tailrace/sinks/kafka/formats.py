@@ -72,7 +72,7 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
     if settings.extended_headers_enabled:
         context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
     if settings.key_encoding is KeyEncoding.JSON and settings.value_format is ValueEncoding.DEBEZIUM_JSON:
-        return DebeziumJson(DebeziumFormat(envelopes, schemas, context))
+        return DebeziumJson(DebeziumFormat(envelopes, schemas, context, settings.headers))
     return key_value_format(
         envelopes,
         settings.key_encoding.value,
@@ -81,6 +81,7 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
         tombstones=settings.tombstones,
         context=context,
         flat=_flat(settings),
+        headers=settings.headers,
     )
 
 
@@ -107,7 +108,7 @@ def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:
     context = None
     if settings.extended_headers_enabled:
         context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
-    return Outbox(DebeziumFormat(envelopes, context=context), settings.outbox)
+    return Outbox(DebeziumFormat(envelopes, context=context, headers=settings.headers), settings.outbox)
 
 
 def side_streams(settings: KafkaSettings, envelopes: Envelopes) -> SideStreams:

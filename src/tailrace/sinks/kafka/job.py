@@ -75,7 +75,7 @@ class ShareFactory:
         self.skipped = skipped
         self.division = division
         #: The topics that rows of outboxes have named in this run.
-        self._event_topics: set[str] = set()
+        self._content_topics: set[str] = set()
 
     @property
     def outbox_behavior(self) -> InvalidOperation | None:
@@ -146,7 +146,7 @@ class ShareFactory:
             truncated={table: sorted(found) for table, found in at.items()},
             skipped=self.skipped,
             division=self.division,
-            event_topics=self._created(self._event_topics),
+            content_topics=self._created(self._content_topics),
         )
 
     def note_quarantined(self, refused: Mapping[str, int] | None) -> None:
@@ -164,8 +164,8 @@ class ShareFactory:
     def gone(self, tables: Iterable[TableId]) -> list[TableId]:
         """Those of the tables whose topics were deleted since this was asked last."""
         topics = self._own_topics(tables)
-        gone = self._cluster.gone([*topics.values(), *self._event_topics])
-        self._event_topics -= gone
+        gone = self._cluster.gone([*topics.values(), *self._content_topics])
+        self._content_topics -= gone
         return [table for table, topic in topics.items() if topic in gone]
 
     def without_topic(self, tables: Iterable[TableId]) -> set[TableId]:
@@ -180,9 +180,9 @@ class ShareFactory:
         topics = self._created(names.values())
         return {str(table): topics[name] for table, name in names.items()}
 
-    def note_event_topics(self, topics: Iterable[str]) -> None:
+    def note_content_topics(self, topics: Iterable[str]) -> None:
         """Note topics that rows of outboxes name: shares have them from now on."""
-        self._event_topics.update(topics)
+        self._content_topics.update(topics)
 
     def keyed(self, schema: TableSchema) -> TableSchema:
         """A table with the key of its messages.
@@ -298,7 +298,7 @@ def _keyed_cell(cell: pa.BinaryScalar, division: Division) -> bytes:
     return bytes(cell.as_py()) if made is given else encode_cell(made).to_pybytes()
 
 
-def event_topics(cells: DataFrame, outbox: Outbox, tables: Iterable[TableId]) -> set[str]:
+def content_topics(cells: DataFrame, outbox: Outbox, tables: Iterable[TableId]) -> set[str]:
     """The topics that a batch's rows of outboxes name.
 
     Args:

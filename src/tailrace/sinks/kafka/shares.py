@@ -60,7 +60,7 @@ class Share:
         truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
         skipped: the operations that are left out.
         division: what decides keys, partitions and writers.
-        event_topics: the topics that rows of outboxes name, by name.
+        content_topics: the topics that rows of outboxes name, by name.
     """
 
     client: Client
@@ -83,7 +83,7 @@ class Share:
     truncated: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: SkippedOperations = DEFAULT
     division: Division = NO_DIVISION
-    event_topics: Mapping[str, Topic] = field(default_factory=dict)
+    content_topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def expects(self, batch: ChangeBatch) -> bool:
         """Whether the batch may be written in one pass: its schema and its topics are known."""
@@ -92,7 +92,7 @@ class Share:
         if batch.table.text not in self.schemas:
             return False
         outbox = self.division.outbox_of(batch.table.id)
-        return outbox is None or outbox.topics(batch) <= self.event_topics.keys()
+        return outbox is None or outbox.topics(batch) <= self.content_topics.keys()
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""

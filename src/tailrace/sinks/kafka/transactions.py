@@ -126,7 +126,7 @@ class WriterTransaction:
             return
         for name, rows in by_topic(messages):
             part = pa.array(rows)
-            self._send(batch.take(part), messages.take(part), share.event_topics[name], None)
+            self._send(batch.take(part), messages.take(part), share.content_topics[name], None)
 
     def _events(self, batch: ChangeBatch, outbox: Outbox, owned: np.ndarray | None) -> ChangeBatch:
         """The events among the changes of an outbox that are this writer's.
@@ -292,7 +292,7 @@ def open_transaction(share: Share, writer: int) -> WriterTransaction:
     given = (share.client.bootstrap_servers, sorted(share.client.properties.items()))
     name = str(given) if share.name is None else share.transactional_id(writer)
     batch_bytes = min(
-        [_BATCH_BYTES, *(topic.limit for topic in (*share.topics.values(), *share.event_topics.values()))]
+        [_BATCH_BYTES, *(topic.limit for topic in (*share.topics.values(), *share.content_topics.values()))]
     )
     kept = _producers.pop(name, None)
     if kept is not None and not _may_continue(share, writer, kept, batch_bytes):
