@@ -2106,10 +2106,10 @@ CATALOGUE = {
         "Name the table's columns in the section `outbox`, or let its `tables` match outboxes alone.",
     ),
     "TR-7607": Condition(
-        "a row of an outbox names no topic",
+        "a row names no topic",
         (SinkError,),
         "The column that decides the topic is empty, or has characters that Kafka does not allow.",
-        "Correct the application that writes the outbox; or set `route-topic-regex`, or "
+        "Correct the application that writes the row; or set `route-topic-regex` of the section `outbox`, or "
         "`on-refused-row: quarantine`, which puts such rows aside.",
     ),
     "TR-7608": Condition(
@@ -2120,18 +2120,21 @@ CATALOGUE = {
         "Correct the application, then set `table-op-invalid-behavior: warn`, which leaves updates out.",
     ),
     "TR-7609": Condition(
-        "an outbox and a table would be mixed in one topic",
+        "rows name a topic that has another purpose",
         (SinkError,),
-        "A row of an outbox names a topic that is a table's, or that the sink itself needs.",
-        "Set `route-topic-replacement` of the section `outbox` so that its topics have names of their own.",
+        "A row of an outbox, or of a table with `topic-by`, names a topic that is a table's, or that the "
+        "sink itself needs.",
+        "Set `route-topic-replacement` of the section `outbox` so that its topics have names of their own; "
+        "with `topic-by`, route the table to another target.",
     ),
     "TR-7610": Condition(
-        "a message key or partition cannot be made of the columns that are named",
+        "message keys, partitions or topics cannot be made of the columns that are named",
         (SinkError,),
-        "`message-key-columns` or `partition-by` names a column that the table does not have, or "
-        "`partition-by` one that is not in the message key, so that a key would lose its order.",
-        "Correct the setting; add columns of `partition-by` to `message-key-columns`, beside those of the "
-        "key.",
+        "`message-key-columns`, `partition-by` or `topic-by` names a column that the table does not have, or "
+        "one of the last two a column that is not in the message key, so that a key would lose its order; or "
+        "`topic-by` names several columns, or one that is neither text nor an integer.",
+        "Correct the setting; add columns of `partition-by` and `topic-by` to `message-key-columns`, beside "
+        "those of the key.",
     ),
     "TR-7611": Condition(
         "sinks are parked; everything else is written",

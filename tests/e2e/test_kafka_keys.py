@@ -184,3 +184,41 @@ def test_partition_by_a_column_outside_the_key_is_refused(
     (message,) = messages(kafka, f"{prefix}.shop.items")
     assert message.headers == (("origin", b"shop"),)
     assert (message.key, message.partition) == (b'{"id":1,"owner":1}', partition('{"owner":1}'))
+
+
+def test_topics_have_the_rows_with_their_value_each_change_once(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    cells, state = rounds(9)
+    given = {"message_key_columns": ".*:owner,id", "topic_by": "shop[.]items:owner"}
+    sink = open_sink(**given)
+    read_once = []
+    for number, cell in enumerate(cells[:6]):
+        batch = batch_of(spark, prefix, number, cell)
+        sink.write(batch)
+        read_once.append(not batch.once.is_cached)
+    assert read_once == [False, True, True, True, True, True]
+    last = batch_of(spark, prefix, 6, *cells[6:])
+    with pytest.MonkeyPatch.context() as patched:
+
+        def some(cells: Any, share: Any, missing: Any) -> Any:
+            run_writers(cells, share, [0])
+            raise InterruptedError
+
+        patched.setattr(kafka_batch, "run_writers", some)
+        with pytest.raises(InterruptedError):
+            open_sink(**given).write(last)
+    sink = open_sink(**given)
+    sink.write(last)
+    found = [messages(kafka, f"{prefix}.shop.items.{owner}") for owner in range(4)]
+    assert [rows_by_key(of_owner).get(owner) for owner, of_owner in enumerate(found)] == [
+        by_owner(state).get(owner) for owner in range(4)
+    ]
+    assert {owner for of_owner in found for owner in rows_by_key(of_owner)} == by_owner(state).keys()
+    moves = sum((i + n) % 2 for i in range(12) for n in range(1, 9))
+    stays = 12 * 8 - moves
+    assert sum(map(len, found)) == 12 + 3 * moves + stays
+    assert messages(kafka, f"{prefix}.shop.items") == []
+    # a new value is a new topic
+    sink.write(batch_of(spark, prefix, 7, changes(ITEMS, [("c", None, row(77, 9))], first=9000)))
+    assert len(messages(kafka, f"{prefix}.shop.items.9")) == 1

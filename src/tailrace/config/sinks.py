@@ -492,6 +492,7 @@ class KafkaSettings(CommonSettings):
         outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
         message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
         partition_by: columns of message keys that decide the partition, likewise.
+        topic_by: a column of message keys whose value is part of the topic's name, likewise.
         headers: headers that each message of a change has, with their text.
 
     Raises:
@@ -537,6 +538,7 @@ class KafkaSettings(CommonSettings):
     outbox: OutboxSettings | None = None
     message_key_columns: str = ""
     partition_by: str = ""
+    topic_by: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -569,6 +571,13 @@ class KafkaSettings(CommonSettings):
         self._check_skipped()
         self._check_flat()
         self.key_columns, self.partition_columns  # noqa: B018 - checked
+        if self.topic_columns is not None and "t" not in self.skipped_operations:
+            raise ConfigError(
+                "`sink.skipped-operations` must have `t` with `topic-by`",
+                "a TRUNCATE has no row to name its topic",
+                "add `t`",
+                code="TR-1010",
+            )
         self._check_headers()
 
     def _check_skipped(self) -> None:
@@ -658,6 +667,11 @@ class KafkaSettings(CommonSettings):
     def partition_columns(self) -> TableColumns | None:
         """The columns of `partition_by`."""
         return TableColumns.parse(self.partition_by, "partition-by")
+
+    @property
+    def topic_columns(self) -> TableColumns | None:
+        """The columns of `topic_by`."""
+        return TableColumns.parse(self.topic_by, "topic-by")
 
     @property
     def fields_to_add(self) -> tuple[AddedField, ...]:

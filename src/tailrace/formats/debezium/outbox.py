@@ -18,7 +18,6 @@ Source: Debezium documentation, "Outbox Event Router"; debezium/debezium (`Event
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +28,7 @@ import pyarrow.compute as pc
 from tailrace.config.outbox import ConnectConverter, OutboxSettings, matches
 from tailrace.errors import SinkError
 from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.topics import is_topic
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.formats.encodings.json_documents import operations, row_texts
@@ -39,8 +39,6 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 
 _EVENTS = (OP_READ, OP_CREATE, OP_REREAD)
-#: What Kafka takes; names that begin with `__` are those of topics that applications do not write.
-_TOPIC = re.compile(r"(?!__)(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 #: What Java's `String.trim` removes.
 _BLANKS = "".join(map(chr, range(33)))
 _TEXTS = (Kind.STRING, Kind.JSON, Kind.ENUM, Kind.SET)
@@ -100,7 +98,7 @@ class Outbox:
         if not len(wanted):
             return set()
         routed = self._routed(batch.take(pa.array(wanted))).dictionary.to_pylist()
-        return {topic for topic in map(self.settings.topic, routed) if _TOPIC.fullmatch(topic)}
+        return {topic for topic in map(self.settings.topic, routed) if is_topic(topic)}
 
     def messages(self, batch: ChangeBatch) -> pa.RecordBatch:
         """One message for each change, with the columns of `event_schema`.
@@ -171,7 +169,7 @@ class Outbox:
         topics = []
         for value in routed.dictionary.to_pylist():
             topic = self.settings.topic(value)
-            if not value or _TOPIC.fullmatch(topic) is None:
+            if not value or not is_topic(topic):
                 raise SinkError(
                     f"a row of outbox `{batch.table.id}` names no topic",
                     f"column `{self.settings.route_by_field}` is empty, or has characters that Kafka does "

@@ -134,21 +134,22 @@ class KafkaBatch:
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
 
     def _find_content_topics(self, cells: DataFrame, tables: Iterable[TableId]) -> None:
-        """Find the topics that the batch's rows of outboxes name.
+        """Find the topics that the batch's rows name.
 
         Raises:
             SinkError: one of them has another purpose.
         """
-        outboxes = self.shares.outboxes(tables)
-        outbox = self.shares.division.outbox
-        if not outboxes or outbox is None:
+        division = self.shares.division
+        naming = [table for table in tables if division.names_topics(table)]
+        if not naming:
             return
-        topics = content_topics(cells, outbox, outboxes)
+        topics = content_topics(cells, division, naming)
         if taken := [topic for topic in sorted(topics) if self.claims.is_taken(collision(topic))]:
             raise SinkError(
-                f"an outbox and a table would be mixed in topic `{taken[0]}`",
-                "a row of an outbox names it, and it is that of a table, or the sink needs it for itself",
-                "set `route-topic-replacement` in the section `outbox`",
+                f"rows name topic `{taken[0]}`, which has another purpose",
+                "it is that of a table, or the sink needs it for itself",
+                "set `route-topic-replacement` in the section `outbox`; with `topic-by`, route the table to "
+                "another target",
                 code="TR-7609",
             )
         self.shares.note_content_topics(topics)

@@ -4,8 +4,10 @@
     partition     by the message key; or by those of its columns that `partition-by` names
     writer        by the columns that decide the partition: their equal values keep the order of the log
 
-Columns of `partition-by` must be in the message key. So the partition is a function of the key, and all
-messages of a key are in one partition, in their order.
+    topic         the table's; or `topic-by`: the same with the value of a column of the message key behind it
+
+Columns of `partition-by` and `topic-by` must be in the message key. So topic and partition are functions of
+the key, and all messages of a key are in one partition of one topic, in their order.
 
 A batch that comes again must be divided as before, or a change would be written twice, or not at all: so
 markers have `Division.stamp` (`markers`).
@@ -21,10 +23,13 @@ import pyarrow as pa
 
 from tailrace.config.table_columns import TableColumns
 from tailrace.errors import SinkError
+from tailrace.formats.connect.topics import is_topic
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.outbox import Outbox
 from tailrace.model.change import ChangeBatch
+from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
+from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.message_keys import keyed, named_columns, with_key
 
 
@@ -36,12 +41,15 @@ class Division:
         outbox: makes the messages of outbox tables; None: there are none.
         message_keys: columns of message keys; None: those of the tables' keys.
         partition_by: columns of partitions; None: those of the message keys.
-        format: writes the columns of partitions as keys in JSON; needed with `partition_by`.
+        topic_by: columns whose values are parts of the names of topics; None: each table has one topic.
+        format: names the tables' topics, and writes the columns of partitions as keys in JSON; needed with
+            `partition_by` and `topic_by`.
     """
 
     outbox: Outbox | None = None
     message_keys: TableColumns | None = None
     partition_by: TableColumns | None = None
+    topic_by: TableColumns | None = None
     format: DebeziumFormat | None = None
 
     @property
@@ -58,6 +66,64 @@ class Division:
     def outbox_of(self, table: TableId) -> Outbox | None:
         """What makes the messages of a table's rows if it is an outbox."""
         return self.outbox if self.outbox is not None and self.outbox.takes(table) else None
+
+    def names_topics(self, table: TableId) -> bool:
+        """Whether the rows of a table name their topics, so that it has none of its own."""
+        if self.outbox_of(table) is not None:
+            return True
+        return self.topic_by is not None and table != MESSAGES.id and bool(self.topic_by.of(str(table)))
+
+    def topics(self, batch: ChangeBatch) -> set[str]:
+        """The topics that changes name, without those that no topic can have.
+
+        Args:
+            batch: changes of a table whose rows name topics, with the key of its messages.
+
+        Raises:
+            SinkError: the column that names them cannot do that.
+        """
+        if (outbox := self.outbox_of(batch.table.id)) is not None:
+            outbox.check(batch.table)
+            return outbox.topics(batch)
+        return set(filter(None, self._named(batch)[0]))
+
+    def topic_column(self, batch: ChangeBatch) -> pa.StringArray | None:
+        """The topic of each change by `topic-by`; None: that of the table, or of an outbox's events.
+
+        Raises:
+            SinkError: a row names no topic.
+        """
+        if self.outbox_of(batch.table.id) is not None or not self.names_topics(batch.table.id):
+            return None
+        topics, indices = self._named(batch)
+        if None in topics:
+            raise SinkError(
+                f"a row of table `{batch.table.id}` names no topic",
+                "the column of `topic-by` is empty, or has characters that Kafka does not allow in names of "
+                "topics (other than letters, digits, `.`, `_` and `-`)",
+                "correct the row; or set `on-refused-row: quarantine`",
+                code="TR-7607",
+            )
+        return pa.array(topics, pa.string()).take(indices)
+
+    def _named(self, batch: ChangeBatch) -> tuple[list[str | None], pa.Array]:
+        """The different topics of changes, None for a value that names none; and each change's among them."""
+        by = self._of_key(self.topic_by, batch.table)
+        values = keys_of(replace(batch, table=with_key(batch.table, by[:1]))).field(0)
+        type_ = values.type
+        if len(by) > 1 or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
+            named = ", ".join(f"`{name}`" for name in by)
+            raise SinkError(
+                f"topics of table `{batch.table.id}` cannot be named by {named}",
+                "`topic-by` needs one column, of text or integers",
+                "name one such column of the message key",
+                code="TR-7610",
+            )
+        assert self.format is not None
+        own = self.format.topic(batch.table.id)
+        encoded = values.cast(pa.string()).fill_null("").dictionary_encode()
+        names = [(value, f"{own}.{value}") for value in encoded.dictionary.to_pylist()]
+        return [name if value and is_topic(name) else None for value, name in names], encoded.indices
 
     def schema(self, table: TableSchema) -> TableSchema:
         """A table with the key of its messages.
@@ -105,13 +171,23 @@ class Division:
         return self.format.keys(replace(batch, table=with_key(batch.table, by)))
 
     def _partition_columns(self, table: TableSchema) -> tuple[str, ...]:
-        by = named_columns(self.partition_by, table)
+        return self._of_key(self.partition_by, table)
+
+    @staticmethod
+    def _of_key(columns: TableColumns | None, table: TableSchema) -> tuple[str, ...]:
+        """The columns that a setting names for a table, all of them in its message key.
+
+        Raises:
+            SinkError: one is not.
+        """
+        by = named_columns(columns, table)
         if outside := [name for name in by if name not in table.key]:
+            assert columns is not None
             has = ", ".join(f"`{name}`" for name in table.key) or "no column"
             raise SinkError(
                 f"column `{outside[0]}` is not in the message key of table `{table.id}`",
-                f"`partition-by` names it, and the key has {has}: messages of a key would be in several "
-                "partitions, without their order",
+                f"`{columns.setting}` names it, and the key has {has}: messages of a key would be in several "
+                "partitions or topics, without their order",
                 "add the column to `message-key-columns`, beside those of the key",
                 code="TR-7610",
             )

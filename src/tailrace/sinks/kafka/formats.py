@@ -98,7 +98,8 @@ def _flat(settings: KafkaSettings) -> Flat:
 def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
     """What decides keys, partitions and writers."""
     keys, partitions = settings.key_columns, settings.partition_columns
-    return Division(_outbox(settings, envelopes), keys, partitions, DebeziumFormat(envelopes))
+    topics = settings.topic_columns
+    return Division(_outbox(settings, envelopes), keys, partitions, topics, DebeziumFormat(envelopes))
 
 
 def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:

@@ -17,7 +17,6 @@ from tailrace.config.outbox import InvalidOperation
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
-from tailrace.formats.debezium.outbox import Outbox
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -74,7 +73,7 @@ class ShareFactory:
         self._quarantined: Counter[str] | None = None
         self.skipped = skipped
         self.division = division
-        #: The topics that rows of outboxes have named in this run.
+        #: The topics that rows have named in this run.
         self._content_topics: set[str] = set()
 
     @property
@@ -181,7 +180,7 @@ class ShareFactory:
         return {str(table): topics[name] for table, name in names.items()}
 
     def note_content_topics(self, topics: Iterable[str]) -> None:
-        """Note topics that rows of outboxes name: shares have them from now on."""
+        """Note topics that rows name: shares have them from now on."""
         self._content_topics.update(topics)
 
     def keyed(self, schema: TableSchema) -> TableSchema:
@@ -193,16 +192,9 @@ class ShareFactory:
         with concerning(schema.id, sink=True):
             return self.division.schema(schema)
 
-    def outboxes(self, tables: Iterable[TableId]) -> set[TableId]:
-        """Those of the tables that are outboxes: they have no topic of their own."""
-        return {table for table in tables if self._is_outbox(table)}
-
-    def _is_outbox(self, table: TableId) -> bool:
-        return self.division.outbox_of(table) is not None
-
     def _own_topics(self, tables: Iterable[TableId]) -> dict[TableId, str]:
         """The topic of each table that has one of its own."""
-        return {table: self._format.topic(table) for table in tables if not self._is_outbox(table)}
+        return {table: self._format.topic(table) for table in tables if not self.division.names_topics(table)}
 
     def _created(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics of these names, created if they are missing."""
@@ -216,7 +208,7 @@ class ShareFactory:
         if self._registry is None:
             return NO_IDS
         found: dict[str, int] = {}
-        for schema in (schema for schema in schemas if not self._is_outbox(schema.id)):
+        for schema in (schema for schema in schemas if self.division.outbox_of(schema.id) is None):
             with concerning(schema.id, sink=True):
                 found |= self._registry.ids(self._format.schemas(schema))
         return found
@@ -298,25 +290,24 @@ def _keyed_cell(cell: pa.BinaryScalar, division: Division) -> bytes:
     return bytes(cell.as_py()) if made is given else encode_cell(made).to_pybytes()
 
 
-def content_topics(cells: DataFrame, outbox: Outbox, tables: Iterable[TableId]) -> set[str]:
-    """The topics that a batch's rows of outboxes name.
+def content_topics(cells: DataFrame, division: Division, tables: Iterable[TableId]) -> set[str]:
+    """The topics that a batch's rows name.
 
     Args:
         cells: columns `table` and `cell`.
-        outbox: reads them.
-        tables: the outboxes in the batch.
+        division: reads them.
+        tables: the tables in the batch whose rows name topics.
     """
 
     def named(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in changes_of(rows):
             with concerning(batch.table.id, sink=True):
-                outbox.check(batch.table)
-                topics = pa.array(sorted(outbox.topics(batch)), pa.string())
+                topics = pa.array(sorted(division.topics(division.batch(batch))), pa.string())
             yield pa.RecordBatch.from_pydict({"topic": topics})
 
-    of_outboxes = cells.where(f.col("table").isin(sorted(map(str, tables)))).select("cell")
+    naming = cells.where(f.col("table").isin(sorted(map(str, tables)))).select("cell")
     try:
-        return {row["topic"] for row in map_in_arrow(of_outboxes, named, "topic string").distinct().collect()}
+        return {row["topic"] for row in map_in_arrow(naming, named, "topic string").distinct().collect()}
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
 

@@ -60,7 +60,7 @@ class Share:
         truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
         skipped: the operations that are left out.
         division: what decides keys, partitions and writers.
-        content_topics: the topics that rows of outboxes name, by name.
+        content_topics: the topics that rows name, by name.
     """
 
     client: Client
@@ -91,8 +91,8 @@ class Share:
             return True
         if batch.table.text not in self.schemas:
             return False
-        outbox = self.division.outbox_of(batch.table.id)
-        return outbox is None or outbox.topics(batch) <= self.content_topics.keys()
+        names_topics = self.division.names_topics(batch.table.id)
+        return not names_topics or self.division.topics(batch) <= self.content_topics.keys()
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""

@@ -118,7 +118,7 @@ class KafkaSink:
 
     def _claimed_names(self, table: TableId) -> list[str]:
         """The topic, as Kafka tells topics apart, and with subjects by record the schemas' name."""
-        if self._shares.outboxes([table]):
+        if self._shares.division.outbox_of(table) is not None:
             return []  # its rows name the topics
         topic = self._format.topic(table)
         names = [collision(topic)]

@@ -108,9 +108,10 @@ class WriterTransaction:
             batch = self._events(batch, outbox, owned)
             if not len(batch):
                 return
-            owned, topic = None, Topic(share.format.topic(batch.table.id), 1, 0)
-        else:
-            topic = share.topics[str(batch.table.id)]
+            owned = None
+        names_topics = share.division.names_topics(batch.table.id)
+        own = share.format.topic(batch.table.id)
+        topic = Topic(own, 1, 0) if names_topics else share.topics[str(batch.table.id)]
         try:
             messages = self._encoded(batch)
         except SinkError as error:
@@ -121,12 +122,14 @@ class WriterTransaction:
                 return
             batch, owned = batch.take(pa.array(kept)), None if owned is None else owned[kept]
             messages = self._encoded(batch)
-        if outbox is None:
+        if not names_topics:
             self._send(batch, messages, topic, owned)
             return
+        changes = change_of(batch, messages.num_rows)
         for name, rows in by_topic(messages):
-            part = pa.array(rows)
-            self._send(batch.take(part), messages.take(part), share.content_topics[name], None)
+            part = np.unique(changes[rows])  # with the tombstones of deletes
+            topic, of_part = share.content_topics[name], None if owned is None else owned[part]
+            self._send(batch.take(pa.array(part)), messages.take(pa.array(rows)), topic, of_part)
 
     def _events(self, batch: ChangeBatch, outbox: Outbox, owned: np.ndarray | None) -> ChangeBatch:
         """The events among the changes of an outbox that are this writer's.
@@ -157,7 +160,11 @@ class WriterTransaction:
         if (outbox := share.division.outbox_of(batch.table.id)) is not None:
             return outbox.messages(batch)
         shown = keyless(batch) if is_truncation(batch) else batch
-        return share.format.messages(shown, share.now_ms, share.ids)
+        messages = share.format.messages(shown, share.now_ms, share.ids)
+        if (topics := share.division.topic_column(batch)) is None:
+            return messages
+        topics = topics.take(pa.array(change_of(batch, messages.num_rows)))
+        return messages.set_column(0, messages.schema.field(0), topics)
 
     def _send(
         self, batch: ChangeBatch, messages: pa.RecordBatch, topic: Topic, owned: np.ndarray | None

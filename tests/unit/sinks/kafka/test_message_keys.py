@@ -16,7 +16,6 @@ from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.change import ChangeBatch
 from tailrace.model.messages import MESSAGES
 from tests.support.changes import INT, TEXT, changes, table
@@ -138,35 +137,8 @@ def test_columns_of_all_matching_patterns_are_the_key_in_the_tables_order() -> N
     assert refused.value.code == "TR-7610"
 
 
-def test_partition_is_that_of_a_message_with_these_columns_as_its_key() -> None:
-    wide = replace(TABLE, key=("id", "owner"))
-    division = Division(
-        partition_by=columns("shop[.]t:owner", "partition-by"), format=DebeziumFormat(ENVELOPES)
-    )
-    batch = changes(wide, [("c", None, row(1, 7)), ("d", row(2, 8), None), ("u", row(3, 9), row(3, 9, "b"))])
-    keys = division.partition_keys(batch)
-    assert keys is not None
-    assert keys.to_pylist() == [b'{"owner":7}', b'{"owner":8}', b'{"owner":9}']
-    assert division.columns(wide) == ("owner",)
-    assert division.partition_keys(replace(batch, table=replace(wide, id=MESSAGES.id))) is None
-    with pytest.raises(SinkError, match="is not in the message key") as refused:
-        division.columns(TABLE)
-    assert refused.value.code == "TR-7610"
-
-
-def test_stamp_stands_for_the_settings_that_divide() -> None:
-    stamps = [
-        Division().stamp,
-        Division(message_keys=columns("a:b")).stamp,
-        Division(message_keys=columns("a:c")).stamp,
-        Division(partition_by=columns("a:b", "partition-by")).stamp,
-    ]
-    assert stamps[0] == ""
-    assert len(set(stamps)) == 4
-
-
 @pytest.mark.parametrize("text", ["t", "t:", ":c", "t:a,", "(:c"])
-@pytest.mark.parametrize("setting", ["message_key_columns", "partition_by"])
+@pytest.mark.parametrize("setting", ["message_key_columns", "partition_by", "topic_by"])
 def test_text_that_names_no_columns_is_refused(setting: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"`sink.{setting.replace('_', '-')}`"):
         KafkaSettings("b:1", "p", **{setting: text})
