@@ -1754,6 +1754,13 @@ CATALOGUE = {
         " it would delete the rows of all keys that are missing there.",
         "Request another reading with `tailrace resync`, then delete the table's note as the error says.",
     ),
+    "TR-6110": Condition(
+        "a batch was begun with other settings of the Kafka sink",
+        (StateError,),
+        "Some writers have written their share of a batch, and settings that decide which writer has which "
+        "changes were altered before the others had.",
+        "Start with the former settings until the batch is written, then change them.",
+    ),
     # ---- 70 Sinks ------------------------------------------------------------------------------------------
     "TR-7001": Condition(
         "a column of a target cannot follow its source",
@@ -2166,6 +2173,43 @@ CATALOGUE = {
         (SinkError,),
         "Some thousand rows are encoded at a time, and these are very large.",
         "Exclude the table's largest columns with a transform.",
+    ),
+    "TR-7606": Condition(
+        "a table is no outbox",
+        (SinkError,),
+        "`outbox` of the Kafka sink names columns that the table, or its log, does not have.",
+        "Name the table's columns in the section `outbox`, or let its `tables` match outboxes alone.",
+    ),
+    "TR-7607": Condition(
+        "a row names no topic",
+        (SinkError,),
+        "The column that decides the topic is empty, or has characters that Kafka does not allow.",
+        "Correct the application that writes the row; or set `route-topic-regex` of the section `outbox`, or "
+        "`on-refused-row: quarantine`, which puts such rows aside.",
+    ),
+    "TR-7608": Condition(
+        "a row of an outbox was updated",
+        (SinkError,),
+        "Rows of an outbox are inserted, and deleted later; `table-op-invalid-behavior: fatal` ends the "
+        "pipeline at an update.",
+        "Correct the application, then set `table-op-invalid-behavior: warn`, which leaves updates out.",
+    ),
+    "TR-7609": Condition(
+        "rows name a topic that has another purpose",
+        (SinkError,),
+        "A row of an outbox, or of a table with `topic-by`, names a topic that is a table's, or that the "
+        "sink itself needs.",
+        "Set `route-topic-replacement` of the section `outbox` so that its topics have names of their own; "
+        "with `topic-by`, route the table to another target.",
+    ),
+    "TR-7610": Condition(
+        "message keys, partitions or topics cannot be made of the columns that are named",
+        (SinkError,),
+        "`message-key-columns`, `partition-by` or `topic-by` names a column that the table does not have, or "
+        "one of the last two a column that is not in the message key, so that a key would lose its order; or "
+        "`topic-by` names several columns, or one that is neither text nor an integer.",
+        "Correct the setting; add columns of `partition-by` and `topic-by` to `message-key-columns`, beside "
+        "those of the key.",
     ),
     "TR-7611": Condition(
         "sinks are parked; everything else is written",

@@ -34,15 +34,26 @@ EVERY_KILL = (
 
 
 @pytest.fixture
-def run(mysql, kafka, busy, tmp_path):
-    sink = {
-        "type": "kafka",
-        "bootstrap-servers": kafka.bootstrap,
-        "topic-prefix": busy,
-        "topic-partitions": 3,
-        "parallelism": 2,
-    }
-    return PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, pipeline={"name": busy}, **SMALL_CHUNKS)
+def open_run(mysql, kafka, busy, tmp_path):
+    def open_(**given):
+        sink = {
+            "type": "kafka",
+            "bootstrap-servers": kafka.bootstrap,
+            "topic-prefix": busy,
+            "topic-partitions": 3,
+            "parallelism": 2,
+            **given,
+        }
+        return PipelineProcess(
+            tmp_path, mysql, f"{busy}.*", sink=sink, pipeline={"name": busy}, **SMALL_CHUNKS
+        )
+
+    return open_
+
+
+@pytest.fixture
+def run(open_run):
+    return open_run()
 
 
 def assert_exact(mysql, kafka, busy):
@@ -83,6 +94,68 @@ def replayed(found):
 def test_topics_are_exact_after_kills_at_failpoints(mysql, kafka, busy, run):
     run_through(mysql, busy, run, KILLS)
     assert_exact(mysql, kafka, busy)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_topics_with_named_keys_and_partitions_are_exact_after_kills(mysql, kafka, busy, open_run):
+    # an update of `v` is a delete and a create
+    keys = {"message-key-columns": ".*:id,v", "partition-by": ".*:v"}
+    run_through(mysql, busy, open_run(**keys), KILLS)
+    assert_exact(mysql, kafka, busy)
+    found = [m for subject in TABLES for m in messages(kafka, f"{busy}.{busy}.{subject.name}")]
+    partitions = {}
+    for message in found:
+        v = json.loads(message.key)["v"]
+        assert partitions.setdefault(v, message.partition) == message.partition
+    assert any(name == "__debezium.newkey" for m in found for name, _ in m.headers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_events_of_an_outbox_come_once_and_in_order_after_kills(mysql, kafka, busy, open_run):
+    table = f"{busy}.outbox"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, aggregatetype VARCHAR(20),"
+        " aggregateid INT, payload JSON)"
+    )
+    written = {}
+    outbox = {"tables": [r".*\.outbox"], "route-topic-replacement": f"{busy}-${{routedByValue}}"}
+    pipeline = open_run(outbox=outbox)
+    ended = threading.Event()
+
+    def insert_and_delete():
+        with mysql.connect() as connection, connection.cursor() as cursor:
+            number = 0
+            while not ended.wait(0.01):
+                kind, aggregate = f"kind{number // 300 % 5}", number % 17
+                cursor.execute(
+                    f"INSERT INTO {table} (aggregatetype, aggregateid, payload) VALUES (%s, %s, %s)",
+                    (kind, aggregate, json.dumps({"n": number})),
+                )
+                cursor.execute(f"DELETE FROM {table}")
+                connection.commit()
+                written.setdefault((kind, aggregate), []).append(number)
+                number += 1
+
+    thread = threading.Thread(target=insert_and_delete)
+    try:
+        thread.start()
+        for failpoint, victim in KILLS:
+            pipeline.run(failpoint=failpoint, victim=victim)
+    finally:
+        ended.set()
+        thread.join()
+    assert pipeline.run() == 0, pipeline.output()
+    found = {}
+    for kind in {kind for kind, _ in written}:
+        for message in messages(kafka, f"{busy}-{kind}"):
+            found.setdefault((kind, int(message.key)), []).append(json.loads(message.value)["n"])
+    assert sum(map(len, found.values())) > 100
+    # what was deleted before the stream's first position is in no log that it reads
+    first = min(number for numbers in found.values() for number in numbers)
+    expected = {at: [n for n in numbers if n >= first] for at, numbers in written.items()}
+    assert found == {at: numbers for at, numbers in expected.items() if numbers}
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -18,6 +18,7 @@ class Message:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int = field(default=0, compare=False)
 
 
 def messages(
@@ -49,7 +50,17 @@ def messages(
                     if m.offset() >= ends[m.topic(), m.partition()] - 1:
                         left.discard((m.topic(), m.partition()))
                     headers = tuple((k, v) for k, v in m.headers() or ())
-                    found.append(Message(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
+                    found.append(
+                        Message(
+                            m.topic(),
+                            m.partition(),
+                            m.offset(),
+                            m.key(),
+                            m.value(),
+                            headers,
+                            m.timestamp()[1],
+                        )
+                    )
                 elif m.error().code() == KafkaError._PARTITION_EOF:
                     left.discard((m.topic(), m.partition()))
                 else:

@@ -15,7 +15,9 @@ from typing import ClassVar
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
+from tailrace.config.outbox import OutboxSettings
 from tailrace.config.secret import Secret, refuse_credentials, shown
+from tailrace.config.table_columns import TableColumns
 from tailrace.errors import ConfigError
 
 #: Longest time for a statement of a replica: merging a batch or altering a table may take hours.
@@ -487,6 +489,11 @@ class KafkaSettings(CommonSettings):
         bigint_unsigned_handling_mode: Debezium's `bigint.unsigned.handling.mode`.
         binary_handling_mode: Debezium's `binary.handling.mode`.
         enable_time_adjuster: Debezium's `enable.time.adjuster` (true there).
+        outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
+        message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
+        partition_by: columns of message keys that decide the partition, likewise.
+        topic_by: a column of message keys whose value is part of the topic's name, likewise.
+        headers: headers that each message of a change has, with their text.
 
     Raises:
         ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
@@ -528,6 +535,11 @@ class KafkaSettings(CommonSettings):
     bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
     enable_time_adjuster: bool = False
+    outbox: OutboxSettings | None = None
+    message_key_columns: str = ""
+    partition_by: str = ""
+    topic_by: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "schema_registry_url"):
@@ -558,6 +570,15 @@ class KafkaSettings(CommonSettings):
         _check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
         self._check_flat()
+        self.key_columns, self.partition_columns  # noqa: B018 - checked
+        if self.topic_columns is not None and "t" not in self.skipped_operations:
+            raise ConfigError(
+                "`sink.skipped-operations` must have `t` with `topic-by`",
+                "a TRUNCATE has no row to name its topic",
+                "add `t`",
+                code="TR-1010",
+            )
+        self._check_headers()
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -576,6 +597,23 @@ class KafkaSettings(CommonSettings):
                 "add `t`, or set value-format: debezium-json",
                 code="TR-1010",
             )
+
+    def _check_headers(self) -> None:
+        for name, text in self.headers.items():
+            if not name or name.startswith(("__debezium.", "__tailrace.")) or "\0" in name:
+                raise ConfigError(
+                    "a name is not allowed at `sink.headers`",
+                    f"found {shown(name)}; those that begin with `__debezium.` or `__tailrace.` say what the "
+                    "message is",
+                    code="TR-1010",
+                )
+            if "${" in text:
+                raise ConfigError(
+                    f"the value of {shown(name)} is a reference at `sink.headers`",
+                    "headers are constant text, which every consumer reads",
+                    "write the text itself",
+                    code="TR-1010",
+                )
 
     def _check_flat(self) -> None:
         if self.value_format is not ValueEncoding.FLAT_JSON:
@@ -619,6 +657,21 @@ class KafkaSettings(CommonSettings):
                 "provide-transaction-metadata: true",
                 code="TR-1010",
             )
+
+    @property
+    def key_columns(self) -> TableColumns | None:
+        """The columns of `message_key_columns`."""
+        return TableColumns.parse(self.message_key_columns, "message-key-columns")
+
+    @property
+    def partition_columns(self) -> TableColumns | None:
+        """The columns of `partition_by`."""
+        return TableColumns.parse(self.partition_by, "partition-by")
+
+    @property
+    def topic_columns(self) -> TableColumns | None:
+        """The columns of `topic_by`."""
+        return TableColumns.parse(self.topic_by, "topic-by")
 
     @property
     def fields_to_add(self) -> tuple[AddedField, ...]:

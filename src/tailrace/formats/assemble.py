@@ -68,6 +68,7 @@ class KeyValueFormat:
         tombstones: Debezium's `tombstones.on.delete`; ignored for encodings without tombstones.
         json_schemas: whether headers carry their Connect schema.
         context: Debezium's context headers, by the suffix of their names.
+        headers: headers that each message has, with their text.
     """
 
     topics: Topics
@@ -76,6 +77,7 @@ class KeyValueFormat:
     tombstones: bool = True
     json_schemas: bool = False
     context: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
 
     def topic(self, table: TableId) -> str:
         """See MessageFormat."""
@@ -99,7 +101,9 @@ class KeyValueFormat:
         """See MessageFormat."""
         keys, values = self.key.keys(batch, ids), self.value.values(batch, now_ms, ids)
         own = np.arange(len(batch))
-        headers = headers_of(batch, keys, own, schemas=self.json_schemas, context=self.context)
+        headers = headers_of(
+            batch, keys, own, schemas=self.json_schemas, context=self.context, constants=self.headers
+        )
         deletes = operations(batch) == OP_DELETE
         if self.tombstones and self.value.has_tombstones and deletes.any():
             change_of = np.repeat(own, 1 + deletes)
@@ -121,6 +125,7 @@ def key_value_format(
     tombstones: bool = True,
     context: Mapping[str, str] | None = None,
     flat: Flat | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> KeyValueFormat:
     """Create the format that the options select.
 
@@ -132,6 +137,7 @@ def key_value_format(
         tombstones: Debezium's `tombstones.on.delete`.
         context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
         flat: what `flat-json` writes; None: rows alone.
+        headers: headers that each message has, with their text.
 
     Raises:
         ConfigError: `flat` names a field that the source's kind does not have.
@@ -151,4 +157,5 @@ def key_value_format(
             case "json" | "debezium-json":
                 return JsonEncoding(format_)
 
-    return KeyValueFormat(envelopes.topics, encoding(key), encoding(value), tombstones, schemas, context)
+    parts = encoding(key), encoding(value)
+    return KeyValueFormat(envelopes.topics, *parts, tombstones, schemas, context, headers)

@@ -61,11 +61,11 @@ def without_unchanged(batch: ChangeBatch) -> ChangeBatch:
     for old, new in zip(batch.before.flatten(), batch.after.flatten(), strict=True):
         if not same.any():
             return batch
-        same &= _equal(old, new)
+        same &= equal_values(old, new)
     return batch if not same.any() else batch.take(pa.array(np.flatnonzero(~same)))
 
 
-def _equal(old: pa.Array, new: pa.Array) -> np.ndarray:
+def equal_values(old: pa.Array, new: pa.Array) -> np.ndarray:
     """For each value whether it is the same; NULL equals NULL."""
     both_null = pc.and_(old.is_null(), new.is_null()).to_numpy(zero_copy_only=False)
     if pa.types.is_nested(old.type):  # Arrow does not compare lists; texts tell 0.0 from -0.0
@@ -94,7 +94,11 @@ def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
     """
     if batch.before is None or batch.after is None or not batch.table.key:
         return batch
-    moved = _key_changed(batch)
+    return split_updates(batch, _key_changed(batch))
+
+
+def split_updates(batch: ChangeBatch, moved: np.ndarray) -> ChangeBatch:
+    """Split the updates for which `moved` is true: see `split_key_updates`."""
     if not moved.any():
         return batch
     n = len(batch)

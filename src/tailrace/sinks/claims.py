@@ -62,6 +62,10 @@ class Claims:
                 self._known.add(table)
                 self._by_target.setdefault(self.router.target(table), []).append(table)
 
+    def is_taken(self, location: str) -> bool:
+        """Whether a location is reserved, or a table holds it."""
+        return location in self._reserved or location in self._holders
+
     def share(self, table: TableId) -> bool:
         """Whether another table has the target of `table`, or may have had it before it left the stream."""
         target = self.router.target(table)

@@ -17,6 +17,7 @@ from tailrace.config.load import _SOURCE_ALIASES
 from tailrace.config.model import PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import MODES, OPTIONS
+from tailrace.config.outbox import OutboxSettings
 from tailrace.config.sinks import SINKS
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.config.verification import VerifySettings
@@ -52,7 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, set[str]]] = {
             for name in (o.name, kebab(o.name))
         },
     },
-    "sink": keys(*SINKS.values()),
+    "sink": keys(*SINKS.values()) | keys(OutboxSettings),
     "pipeline": keys(PipelineSettings) | keys(VerifySettings),
     "transform": keys(TransformRule),
     "route": keys(RouteRule),

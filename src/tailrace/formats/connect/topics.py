@@ -14,6 +14,7 @@ from tailrace.model.table import TableId
 
 #: Kafka's limit for a topic's name.
 _MAX_TOPIC = 249
+_NAME = re.compile(rf"(?!__)(?!\.{{1,2}}$)[a-zA-Z0-9._-]{{1,{_MAX_TOPIC}}}")
 
 
 class TargetNames(Protocol):
@@ -63,6 +64,11 @@ class Topics:
 def legal(name: str) -> str:
     """Make `name` a legal topic name: replace illegal characters, truncate to Kafka's limit."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]
+
+
+def is_topic(name: str) -> bool:
+    """Whether applications may write to a topic of this name: a legal one, and not an internal one."""
+    return _NAME.fullmatch(name) is not None
 
 
 def collision(topic: str) -> str:

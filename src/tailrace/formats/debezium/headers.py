@@ -7,7 +7,7 @@
     __tailrace.absent.after    the same for `after`
 
 A tombstone has the headers of its delete. Keys are encoded as in messages, other values as by Connect's JSON
-converter set as `header.converter`. The order is Debezium's.
+converter set as `header.converter`. The order is Debezium's. Constant headers come last, as plain text.
 
 Source: debezium/debezium v3.6.1 `RelationalChangeRecordEmitter`, and its observed output.
 """
@@ -78,6 +78,8 @@ def headers_of(
     *,
     schemas: bool = False,
     context: Mapping[str, str] | None = None,
+    added: Mapping[str, pa.Array] | None = None,
+    constants: Mapping[str, str] | None = None,
 ) -> pa.ListArray:
     """The headers of each change's messages, null if there are none.
 
@@ -87,6 +89,8 @@ def headers_of(
         key_of: for each change the index of its key in `keys`.
         schemas: whether values carry their Connect schema.
         context: Debezium's context headers by the suffix of their names.
+        added: further headers by their names, one binary value for each change; null: a header without value.
+        constants: headers that each message has, last, with their text.
     """
     found = _other_keys(batch, keys, key_of)
     for name, value in (context or {}).items():
@@ -97,6 +101,9 @@ def headers_of(
             has = np.isin(operations(batch), [op for op, image in enumerate(sides) if image])
             text = _text(names, _NAMES, schemas=schemas)
             found.append(_Header(f"{ABSENT_HEADER}{side}", np.flatnonzero(has), text))
+    found += [_Header(name, np.arange(len(batch)), values) for name, values in (added or {}).items()]
+    for name, text in (constants or {}).items():
+        found.append(_Header(name, np.arange(len(batch)), pa.array([text.encode()], pa.binary())))
     return _lists(found, len(batch)) if found else pa.nulls(len(batch), HEADERS)
 
 

@@ -73,11 +73,13 @@ class DebeziumFormat:
         envelopes: schemas and names.
         schemas: whether keys and values carry their Connect schema (`schemas.enable`).
         context: the context headers by the suffix of their names (`headers.context_of`); None: none.
+        headers: headers that each message has, with their text.
     """
 
     envelopes: Envelopes
     schemas: bool = False
     context: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes, which is also the prefix of its schemas' names."""
@@ -104,7 +106,14 @@ class DebeziumFormat:
         deletes = operations(batch) == OP_DELETE
         # a change's message follows those of earlier changes and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
-        headers = headers_of(batch, keys, first_message, schemas=self.schemas, context=self.context)
+        headers = headers_of(
+            batch,
+            keys,
+            first_message,
+            schemas=self.schemas,
+            context=self.context,
+            constants=self.headers,
+        )
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
             keys,

@@ -10,12 +10,15 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
+from tailrace.config.outbox import InvalidOperation
+from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
+from tailrace.formats.connect.topics import collision
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
+from tailrace.sinks.kafka.job import Reports, ShareFactory, content_topics, keyed_cells, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
@@ -91,7 +94,8 @@ class KafkaBatch:
         if share is None or share.undivided:
             yield None
             return
-        share = replace(share, schemas=frozenset(schema.text for schema in expected))
+        texts = frozenset(self.shares.keyed(schema).text for schema in expected)
+        share = replace(share, schemas=texts)
         cells = self.batch.once.select("min_seq", "cell")
         yield _Pass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
 
@@ -109,7 +113,10 @@ class KafkaBatch:
         if self.truncations:
             cells = cells.unionByName(self.batch.spark.createDataFrame(*truncation_cells(self.truncations)))
             found = table_batches(cells)
+        if self.has_order and self.shares.division.message_keys is not None:
+            cells = keyed_cells(cells, self.shares.division)  # before its changes are counted
         self.claims.add(part.table for part in found)
+        self._find_content_topics(cells, {part.table for part in found})
         self._creates(self.shares.without_topic(part.table for part in found))
         if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream, cells)
@@ -125,6 +132,27 @@ class KafkaBatch:
             )
             self._note(run_writers(self._to_write(cells), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
+
+    def _find_content_topics(self, cells: DataFrame, tables: Iterable[TableId]) -> None:
+        """Find the topics that the batch's rows name.
+
+        Raises:
+            SinkError: one of them has another purpose.
+        """
+        division = self.shares.division
+        naming = [table for table in tables if division.names_topics(table)]
+        if not naming:
+            return
+        topics = content_topics(cells, division, naming)
+        if taken := [topic for topic in sorted(topics) if self.claims.is_taken(collision(topic))]:
+            raise SinkError(
+                f"rows name topic `{taken[0]}`, which has another purpose",
+                "it is that of a table, or the sink needs it for itself",
+                "set `route-topic-replacement` in the section `outbox`; with `topic-by`, route the table to "
+                "another target",
+                code="TR-7609",
+            )
+        self.shares.note_content_topics(topics)
 
     def _creates(self, tables: Iterable[TableId]) -> None:
         """Say that the topics of tables are about to be created."""
@@ -149,6 +177,15 @@ class KafkaBatch:
                 count,
                 table,
                 self.shares.quarantine,
+            )
+        for table, count in reports.ignored.items():
+            is_error = self.shares.outbox_behavior is InvalidOperation.ERROR
+            _log.log(
+                logging.ERROR if is_error else logging.WARNING,
+                "batch %d: %d updates of outbox %s ignored",
+                self.batch.id,
+                count,
+                table,
             )
         failpoint("sink.table")
         self.stream.done(self.batch.id, reports.writers)

@@ -17,9 +17,11 @@ from tailrace.formats.connect.topics import TargetNames, Topics
 from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.debezium.outbox import Outbox
 from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sinks.kafka.division import Division
 from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 
 
@@ -70,7 +72,7 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
     if settings.extended_headers_enabled:
         context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
     if settings.key_encoding is KeyEncoding.JSON and settings.value_format is ValueEncoding.DEBEZIUM_JSON:
-        return DebeziumJson(DebeziumFormat(envelopes, schemas, context))
+        return DebeziumJson(DebeziumFormat(envelopes, schemas, context, settings.headers))
     return key_value_format(
         envelopes,
         settings.key_encoding.value,
@@ -79,6 +81,7 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
         tombstones=settings.tombstones,
         context=context,
         flat=_flat(settings),
+        headers=settings.headers,
     )
 
 
@@ -90,6 +93,23 @@ def _flat(settings: KafkaSettings) -> Flat:
         has_rows_of_deletes=deletes is not DeleteHandling.TOMBSTONE,
         has_tombstones=deletes is DeleteHandling.REWRITE_WITH_TOMBSTONE,
     )
+
+
+def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
+    """What decides keys, partitions and writers."""
+    keys, partitions = settings.key_columns, settings.partition_columns
+    topics = settings.topic_columns
+    return Division(_outbox(settings, envelopes), keys, partitions, topics, DebeziumFormat(envelopes))
+
+
+def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:
+    """What makes the messages of outbox tables, None without these."""
+    if settings.outbox is None:
+        return None
+    context = None
+    if settings.extended_headers_enabled:
+        context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
+    return Outbox(DebeziumFormat(envelopes, context=context, headers=settings.headers), settings.outbox)
 
 
 def side_streams(settings: KafkaSettings, envelopes: Envelopes) -> SideStreams:

@@ -13,13 +13,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tailrace.config.outbox import InvalidOperation
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
 from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
@@ -29,6 +32,7 @@ from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.truncations import places
 from tailrace.sinks.kafka.writer import write_share
 from tailrace.sinks.single_pass import Schemas
+from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
@@ -46,6 +50,7 @@ class ShareFactory:
         format: makes messages.
         registry: registers the format's schemas, None if there is none.
         skipped: the operations that are left out.
+        division: what decides keys, partitions and writers.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class ShareFactory:
         registry: SchemaRegistry | None,
         *,
         skipped: SkippedOperations,
+        division: Division = NO_DIVISION,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -66,6 +72,15 @@ class ShareFactory:
         #: How many changes are in quarantine, by table; None: not read yet.
         self._quarantined: Counter[str] | None = None
         self.skipped = skipped
+        self.division = division
+        #: The topics that rows have named in this run.
+        self._content_topics: set[str] = set()
+
+    @property
+    def outbox_behavior(self) -> InvalidOperation | None:
+        """What becomes of updates of outboxes."""
+        outbox = self.division.outbox
+        return None if outbox is None else outbox.settings.table_op_invalid_behavior
 
     @property
     def quarantine(self) -> str:
@@ -92,12 +107,15 @@ class ShareFactory:
             truncated: the tables that are truncated in it.
             truncations: the TRUNCATEs that are written.
         """
+        schemas = [self.keyed(schema) for schema in schemas]
         at: dict[str, list[str]] = {}
         for change in truncations:
             at.setdefault(str(change.table.id), []).extend(places(change, self.skipped.connector))
         keys: dict[str, set[str]] = {}
         for schema in schemas:
-            key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
+            with concerning(schema.id, sink=True):
+                columns = self.division.columns(schema)
+            key = [(c, str(schema.column(c).type.arrow)) for c in columns]
             keys.setdefault(str(schema.id), set()).add(str(key))
         settings = self._settings
         quarantine, quarantined = None, Counter[str]()
@@ -126,6 +144,8 @@ class ShareFactory:
             tokens=dict(stream.tokens),
             truncated={table: sorted(found) for table, found in at.items()},
             skipped=self.skipped,
+            division=self.division,
+            content_topics=self._created(self._content_topics),
         )
 
     def note_quarantined(self, refused: Mapping[str, int] | None) -> None:
@@ -142,31 +162,53 @@ class ShareFactory:
 
     def gone(self, tables: Iterable[TableId]) -> list[TableId]:
         """Those of the tables whose topics were deleted since this was asked last."""
-        topics = {table: self._format.topic(table) for table in tables}
-        gone = self._cluster.gone(topics.values())
+        topics = self._own_topics(tables)
+        gone = self._cluster.gone([*topics.values(), *self._content_topics])
+        self._content_topics -= gone
         return [table for table, topic in topics.items() if topic in gone]
 
     def without_topic(self, tables: Iterable[TableId]) -> set[TableId]:
         """Those of the tables whose topics do not exist."""
-        topics = {table: self._format.topic(table) for table in tables}
+        topics = self._own_topics(tables)
         existing = self._cluster.found(topics.values())
         return {table for table, topic in topics.items() if topic not in existing}
 
     def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
         """The topic of each table, created if it is missing."""
+        names = self._own_topics(tables)
+        topics = self._created(names.values())
+        return {str(table): topics[name] for table, name in names.items()}
+
+    def note_content_topics(self, topics: Iterable[str]) -> None:
+        """Note topics that rows name: shares have them from now on."""
+        self._content_topics.update(topics)
+
+    def keyed(self, schema: TableSchema) -> TableSchema:
+        """A table with the key of its messages.
+
+        Raises:
+            SinkError: it does not have the columns that settings name.
+        """
+        with concerning(schema.id, sink=True):
+            return self.division.schema(schema)
+
+    def _own_topics(self, tables: Iterable[TableId]) -> dict[TableId, str]:
+        """The topic of each table that has one of its own."""
+        return {table: self._format.topic(table) for table in tables if not self.division.names_topics(table)}
+
+    def _created(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The topics of these names, created if they are missing."""
         settings = self._settings
-        names = {str(table): self._format.topic(table) for table in tables}
-        topics = self._cluster.topics(
-            names.values(), settings.topic_partitions, settings.topic_replication, settings.topic_config
+        return self._cluster.topics(
+            names, settings.topic_partitions, settings.topic_replication, settings.topic_config
         )
-        return {table: topics[name] for table, name in names.items()}
 
     def _ids(self, schemas: Iterable[TableSchema]) -> SchemaIds:
         """The registry's ids of all message schemas of tables with `schemas`."""
         if self._registry is None:
             return NO_IDS
         found: dict[str, int] = {}
-        for schema in schemas:
+        for schema in (schema for schema in schemas if self.division.outbox_of(schema.id) is None):
             with concerning(schema.id, sink=True):
                 found |= self._registry.ids(self._format.schemas(schema))
         return found
@@ -180,6 +222,7 @@ class Reports:
         writers: how many writers the batch has.
         tokens: the producer of each writer that has written now.
         refused: changes that were put into quarantine, by table.
+        ignored: updates of rows of outboxes, by table.
         changes: changes written, by table and kind of cell; None: the batch held another schema than
             `Share.schemas`, and nothing is written.
     """
@@ -187,6 +230,7 @@ class Reports:
     writers: int
     tokens: Mapping[int, str]
     refused: Mapping[str, int]
+    ignored: Mapping[str, int]
     changes: Mapping[tuple[str, str], int] | None
 
     @property
@@ -210,7 +254,8 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1 and share.schemas is None and not share.truncated:
+    keeps_keys = share.division.message_keys is None
+    if share.writers == 1 and share.schemas is None and not share.truncated and keeps_keys:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
@@ -226,17 +271,60 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     return _summary(share.writers, reports)
 
 
+def keyed_cells(cells: DataFrame, division: Division) -> DataFrame:
+    """Cells whose changes have the keys of their messages, with all columns."""
+    at = cells.columns.index("cell")
+
+    def converted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            made = [_keyed_cell(cell, division) for cell in batch.column(at)]
+            yield batch.set_column(at, batch.schema.field(at), pa.array(made, pa.binary()))
+
+    return map_in_arrow(cells, converted, cells.schema)
+
+
+def _keyed_cell(cell: pa.BinaryScalar, division: Division) -> bytes:
+    given = decode_cell(cell.as_buffer())
+    with concerning(given.table.id, sink=True):
+        made = division.batch(given)
+    return bytes(cell.as_py()) if made is given else encode_cell(made).to_pybytes()
+
+
+def content_topics(cells: DataFrame, division: Division, tables: Iterable[TableId]) -> set[str]:
+    """The topics that a batch's rows name.
+
+    Args:
+        cells: columns `table` and `cell`.
+        division: reads them.
+        tables: the tables in the batch whose rows name topics.
+    """
+
+    def named(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in changes_of(rows):
+            with concerning(batch.table.id, sink=True):
+                topics = pa.array(sorted(division.topics(division.batch(batch))), pa.string())
+            yield pa.RecordBatch.from_pydict({"topic": topics})
+
+    naming = cells.where(f.col("table").isin(sorted(map(str, tables)))).select("cell")
+    try:
+        return {row["topic"] for row in map_in_arrow(naming, named, "topic string").distinct().collect()}
+    except PySparkException as error:
+        raise parse_error(str(error)) or error from error
+
+
 def _summary(writers: int, reports: Sequence[Any]) -> Reports:
     changes: Counter[tuple[str, str]] = Counter()
     for report in reports:
         if (error := reported_error(report)) is not None:
             raise error
     if any(report["changes"] is None for report in reports):
-        return Reports(writers, {}, {}, None)
+        return Reports(writers, {}, {}, {}, None)
     for found in (found for report in reports for found in report["changes"]):
         changes[found["table"], found["kind"]] += found["changes"]
     tokens = {report["writer"]: report["token"] for report in reports}
     refused: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
     for report in reports:
         refused.update(report["refused"])
-    return Reports(writers, tokens, refused, changes)
+        ignored.update(report["ignored"])
+    return Reports(writers, tokens, refused, ignored, changes)

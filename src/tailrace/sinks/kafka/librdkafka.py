@@ -350,6 +350,7 @@ class MessageColumns:
         headers: list of (key, value) structs, or None.
         partitions: int32.
         selected: uint8; 0 leaves a message out.
+        timestamps: int64, milliseconds since 1970 UTC; 0, and None for all: when it is handed over.
     """
 
     def __init__(
@@ -359,12 +360,15 @@ class MessageColumns:
         headers: pa.ListArray | None,
         partitions: np.ndarray,
         selected: np.ndarray,
+        *,
+        timestamps: np.ndarray | None = None,
     ) -> None:
         self._keys = keys
         self._values = values
         self._headers = headers if headers is not None and headers.null_count < len(headers) else None
         self._partitions = partitions
         self._selected = selected
+        self._timestamps = timestamps
         self._kept: list[Any] = []
 
     def job(self) -> np.ndarray:
@@ -375,6 +379,8 @@ class MessageColumns:
         job[kernel.PARTITIONS] = self._partitions.ctypes.data
         job[kernel.KEYS : kernel.KEYS_FIRST + 1] = _buffers(self._keys)
         job[kernel.VALUES : kernel.VALUES_FIRST + 1] = _buffers(self._values)
+        if self._timestamps is not None:
+            job[kernel.TIMESTAMPS] = self._timestamps.ctypes.data
         most_headers = 0
         if self._headers is not None:
             most_headers = self._put_headers(job, self._headers)

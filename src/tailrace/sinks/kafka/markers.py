@@ -8,6 +8,9 @@
     owner              the same, batch -1                    the driver, before anything else
     shape:<table>      {"v", "stream", "shape"}              the driver, with a schema change
 
+    With settings that decide which writer has which changes (`division`), the value has "division", too, and
+    its version is 2. Without them it is 1, as always before.
+
 `stream` is Spark's id of the checkpoint. The owner record names the stream that writes under the pipeline's
 name, and its number of writers.
 
@@ -37,7 +40,8 @@ from tailrace.sinks.kafka.librdkafka import MessageColumns
 #: Keys of the driver's markers. They are stored: "beside" is the key of the side topics' marker.
 OWNER, SIDE_TOPICS = "owner", "beside"
 _SHAPE = "shape:"
-_VERSION = 1
+#: Versions of the values: without and with `division`.
+_VERSION, _DIVIDED = 1, 2
 _TIMEOUT_S = 60.0
 #: Most records read at once.
 _RECORDS = 10_000
@@ -51,11 +55,13 @@ class Marker:
         stream: Spark's id of the stream's checkpoint.
         batch: the batch's number; -1 in the owner record.
         writers: the number of writers that share the batch.
+        division: stands for the settings that divide a batch among them; empty: by the tables' keys.
     """
 
     stream: str
     batch: int
     writers: int
+    division: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,11 @@ class Record:
     def pair(self) -> tuple[bytes, bytes]:
         """Key and value as bytes."""
         fields = {"v": _VERSION, **asdict(self.value)}
+        if isinstance(self.value, Marker):
+            if self.value.division:
+                fields["v"] = _DIVIDED
+            else:
+                del fields["division"]
         return self.key.encode(), json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -185,10 +196,10 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
 
 def _parsed(topic: str, value: bytes) -> Marker | AnnouncedSchema:
     fields = json.loads(value)
-    if fields.pop("v") != _VERSION:
+    if fields.pop("v") not in (_VERSION, _DIVIDED):
         raise StateError(
             f"topic `{topic}` was written by another version of Tailrace",
-            f"version {_VERSION} is needed",
+            f"version {_DIVIDED} is needed, or less",
             "continue with the version that wrote it",
             code="TR-6105",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,24 @@ def change_of(batch: ChangeBatch, messages: int) -> np.ndarray:
     """The row of the change that each of a batch's messages belongs to; a delete may have a tombstone."""
     rows = np.arange(len(batch))
     return rows if messages == len(batch) else np.repeat(rows, 1 + (operations(batch) == OP_DELETE))
+
+
+def by_topic(messages: pa.RecordBatch) -> Iterator[tuple[str, np.ndarray]]:
+    """The topics of messages, and the rows of each topic's messages in their order."""
+    topics = messages.column("topic").dictionary_encode()
+    of = topics.indices.to_numpy()
+    rows = np.argsort(of, kind="stable")
+    starts = np.flatnonzero(np.diff(of[rows], prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        yield topics.dictionary[int(of[rows[start]])].as_py(), rows[start:end]
+
+
+def timestamps_of(messages: pa.RecordBatch) -> np.ndarray | None:
+    """The timestamps of messages, 0 where none is given; None if that is so of all."""
+    at = messages.schema.get_field_index("timestamp")
+    if at < 0 or messages.column(at).null_count == messages.num_rows:
+        return None
+    return np.ascontiguousarray(messages.column(at).fill_null(0).to_numpy(), np.int64)
 
 
 def sizes(messages: pa.RecordBatch) -> np.ndarray:

@@ -48,7 +48,7 @@ from tailrace.sinks.quarantine import QuarantinedRow, plain
 
 _REFUSED, _CLEARED, _STREAM = "__tailrace.refused.", "__tailrace.cleared.table", "__tailrace.cleared.stream"
 #: Conditions of single changes that the format has no form for.
-_OF_A_CHANGE = frozenset({"TR-4405", "TR-7604"})
+_OF_A_CHANGE = frozenset({"TR-4405", "TR-7604", "TR-7607"})
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMEOUT_S = 60.0
 _RECORDS = 1000

@@ -16,11 +16,12 @@ from tailrace.errors import SinkError, TransientSinkError
 #:
 #: token: the producer that wrote; null in a failure.
 #: refused: changes put into quarantine, by table.
+#: ignored: updates of rows of outboxes, by table.
 #: failure_kind: "transient" or "definite"; null if there is no failure.
 #: failure, detail, hint, code, of: the error's parts.
 #: changes: changes written; null if the writer was stopped before it began.
 REPORT = (
-    "writer int, token string, refused map<string, bigint>,"
+    "writer int, token string, refused map<string, bigint>, ignored map<string, bigint>,"
     " failure_kind string, failure string, detail string, hint string, code string,"
     " of string,"
     " changes array<struct<table string, kind string, changes bigint>>"
@@ -31,6 +32,7 @@ _REPORT = pa.schema(
         ("writer", pa.int32()),
         ("token", pa.string()),
         ("refused", pa.map_(pa.string(), pa.int64())),
+        ("ignored", pa.map_(pa.string(), pa.int64())),
         ("failure_kind", pa.string()),
         ("failure", pa.string()),
         ("detail", pa.string()),
@@ -44,7 +46,11 @@ _TRANSIENT, _DEFINITE = "transient", "definite"
 
 
 def written_report(
-    writer: int, token: str, refused: Mapping[str, int], changes: Mapping[tuple[str, str], int]
+    writer: int,
+    token: str,
+    refused: Mapping[str, int],
+    changes: Mapping[tuple[str, str], int],
+    ignored: Mapping[str, int] | None = None,
 ) -> pa.RecordBatch:
     """The report of a writer whose share is in Kafka.
 
@@ -53,9 +59,11 @@ def written_report(
         token: the token of its producer.
         refused: the number of changes put into quarantine, by table.
         changes: the changes written, by table and kind of cell.
+        ignored: the number of updates of rows of outboxes, by table.
     """
     listed = [{"table": table, "kind": kind, "changes": n} for (table, kind), n in changes.items()]
-    return _row(writer=writer, token=token, refused=list(refused.items()), changes=listed)
+    pairs = {"refused": list(refused.items()), "ignored": list((ignored or {}).items())}
+    return _row(writer=writer, token=token, changes=listed, **pairs)
 
 
 def stopped_report(writer: int) -> pa.RecordBatch:

@@ -23,6 +23,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.markers import Marker
 from tailrace.sinks.kafka.skipped import DEFAULT, SkippedOperations
 from tailrace.sinks.kafka.truncations import parted
@@ -58,6 +59,8 @@ class Share:
         schemas: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
         truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
         skipped: the operations that are left out.
+        division: what decides keys, partitions and writers.
+        content_topics: the topics that rows name, by name.
     """
 
     client: Client
@@ -79,6 +82,17 @@ class Share:
     schemas: frozenset[bytes] | None = None
     truncated: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: SkippedOperations = DEFAULT
+    division: Division = NO_DIVISION
+    content_topics: Mapping[str, Topic] = field(default_factory=dict)
+
+    def expects(self, batch: ChangeBatch) -> bool:
+        """Whether the batch may be written in one pass: its schema and its topics are known."""
+        if self.schemas is None:
+            return True
+        if batch.table.text not in self.schemas:
+            return False
+        names_topics = self.division.names_topics(batch.table.id)
+        return not names_topics or self.division.topics(batch) <= self.content_topics.keys()
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
@@ -89,11 +103,12 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Rows of (min_seq, cell) as rows of SHARES."""
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
-            batch = decode_cell(cell.as_buffer())
-            if share.schemas is not None and batch.table.text not in share.schemas:
-                yield from (_row(writer, "", STOP) for writer in range(share.writers))
-                return
-            with concerning(batch.table.id, sink=True):
+            given = decode_cell(cell.as_buffer())
+            with concerning(given.table.id, sink=True):
+                batch = share.division.batch(given)
+                if not share.expects(batch):
+                    yield from (_row(writer, "", STOP) for writer in range(share.writers))
+                    return
                 if at := share.truncated.get(str(batch.table.id)):  # its changes have one writer
                     writer = int(writers_of(share, batch)[0])
                     for place, part in parted(batch, at, share.skipped.connector):
@@ -101,7 +116,7 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
                     continue
                 parts = list(cut(share, batch))
             for writer, part in parts:
-                yield _row(writer, seq, cell.as_buffer() if part is batch else encode_cell(part))
+                yield _row(writer, seq, cell.as_buffer() if part is given else encode_cell(part))
 
 
 def _row(writer: int, seq: str | pa.StringScalar, data: pa.Buffer) -> pa.RecordBatch:
@@ -134,9 +149,10 @@ def cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
 def writers_of(share: Share, batch: ChangeBatch) -> np.ndarray:
     """The writer of each change."""
     table = str(batch.table.id)
-    if share.writers == 1 or not batch.table.key or table in share.undivided:
+    ordered = share.division.ordered(batch)
+    if share.writers == 1 or table in share.undivided or not ordered.table.key:
         return np.full(len(batch), zlib.crc32(table.encode()) % share.writers, np.int64)
-    hashes = hash_rows(keys_of(batch).flatten(), len(batch))
+    hashes = hash_rows(keys_of(ordered).flatten(), len(batch))
     return np.asarray((hashes % np.uint64(share.writers)).astype(np.int64))
 
 

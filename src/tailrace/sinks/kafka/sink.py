@@ -37,7 +37,13 @@ from tailrace.sinks.kafka.batch import KafkaBatch
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster
 from tailrace.sinks.kafka.failure import sink_error
-from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
+from tailrace.sinks.kafka.formats import (
+    division_of,
+    envelopes_of,
+    message_format,
+    schema_registry,
+    side_streams,
+)
 from tailrace.sinks.kafka.job import ShareFactory
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.side_topics import SideTopics
@@ -75,7 +81,13 @@ class KafkaSink:
         streams = side_streams(settings, envelopes)
         skipped = SkippedOperations(frozenset(settings.skipped_letters), connector)
         self._shares = ShareFactory(
-            settings, self._client, self._cluster, self._format, self._registry, skipped=skipped
+            settings,
+            self._client,
+            self._cluster,
+            self._format,
+            self._registry,
+            skipped=skipped,
+            division=division_of(settings, envelopes),
         )
         self._claims = Claims(router, self._claimed_names, self._taken(envelopes.topics))
         self._side_topics = SideTopics(
@@ -106,6 +118,8 @@ class KafkaSink:
 
     def _claimed_names(self, table: TableId) -> list[str]:
         """The topic, as Kafka tells topics apart, and with subjects by record the schemas' name."""
+        if self._shares.division.outbox_of(table) is not None:
+            return []  # its rows name the topics
         topic = self._format.topic(table)
         names = [collision(topic)]
         if self._settings.subject_names is SubjectNames.RECORD and self._registry is not None:
@@ -161,7 +175,12 @@ class KafkaSink:
         writers = settings.parallelism or batch.spark.sparkContext.defaultParallelism
         self._cluster.connect()
         stream = KafkaStream(
-            self._client, batch.stream, settings.topic_prefix, writers, is_transactional=self._exactly_once
+            self._client,
+            batch.stream,
+            settings.topic_prefix,
+            writers,
+            is_transactional=self._exactly_once,
+            division=self._shares.division.stamp,
         )
         if self._exactly_once:
             self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)

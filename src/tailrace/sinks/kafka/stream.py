@@ -23,6 +23,8 @@ from tailrace.sinks.kafka.markers import (
 )
 
 _TIMEOUT_S = 90.0
+#: The settings that divide a batch among its writers, for people.
+DIVIDING = "`message-key-columns`, `partition-by` and `outbox`"
 #: Producers of former writers fenced at the same time.
 _FENCED_AT_ONCE = 8
 #: Batches between two reads of new markers: a producer that takes over later has less to read.
@@ -38,14 +40,23 @@ class KafkaStream:
         prefix: the topic prefix: a pipeline may have several Kafka sinks.
         writers: the number of writers of new batches.
         is_transactional: whether transactions and markers are used.
+        division: stands for the settings that divide a batch among its writers; empty: by the tables' keys.
     """
 
     def __init__(
-        self, client: Client, stream: StreamId, prefix: str, writers: int, *, is_transactional: bool
+        self,
+        client: Client,
+        stream: StreamId,
+        prefix: str,
+        writers: int,
+        *,
+        is_transactional: bool,
+        division: str = "",
     ) -> None:
         self._client = client
         self._id = stream
         self._writers = writers
+        self._division = division
         self._last: dict[str, Marker] = {}
         self._batches = 0
         self.is_transactional = is_transactional
@@ -120,16 +131,29 @@ class KafkaStream:
                 )
 
     def missing(self, batch: int) -> tuple[int, list[int]]:
-        """The number of writers of batch number `batch`, and those that have not written it."""
+        """The number of writers of batch number `batch`, and those that have not written it.
+
+        Raises:
+            StateError: some of them have, with settings that divide it otherwise.
+        """
         markers = {key: marker for key, marker in self._last.items() if key not in (OWNER, SIDE_TOPICS)}
-        begun = [marker.writers for marker in markers.values() if marker.batch == batch]
-        writers = begun[0] if begun else self._writers
+        begun = [marker for marker in markers.values() if marker.batch == batch]
+        writers = begun[0].writers if begun else self._writers
         last = [markers.get(str(writer)) for writer in range(writers)]
-        return writers, [w for w, marker in enumerate(last) if marker is None or marker.batch < batch]
+        missing = [w for w, marker in enumerate(last) if marker is None or marker.batch < batch]
+        if begun and missing and begun[0].division != self._division:
+            raise StateError(
+                f"batch {batch} was begun with other settings of the Kafka sink",
+                f"{writers - len(missing)} of {writers} writers have written it; which of them has which "
+                f"changes depends on {DIVIDING}",
+                "go on with the settings that the sink had, until the batch is written; then change them",
+                code="TR-6110",
+            )
+        return writers, missing
 
     def marker(self, batch: int, writers: int) -> Marker:
         """The marker that a writer writes with its share of batch number `batch`."""
-        return Marker(self._id.query, batch, writers)
+        return Marker(self._id.query, batch, writers, self._division)
 
     def done(self, batch: int, writers: int) -> None:
         """Record that all writers have written batch number `batch`."""

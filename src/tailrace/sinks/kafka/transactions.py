@@ -17,14 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.config.outbox import InvalidOperation
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.failpoints import failpoint
+from tailrace.formats.debezium.outbox import Outbox
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
 from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
-from tailrace.sinks.kafka.messages import change_of, sizes
+from tailrace.sinks.kafka.messages import by_topic, change_of, sizes, timestamps_of
 from tailrace.sinks.kafka.quarantine import is_of_a_change, too_large, unencodable
 from tailrace.sinks.kafka.reports import written_report
 from tailrace.sinks.kafka.shares import Share, owned_by
@@ -71,6 +73,7 @@ class WriterTransaction:
     def __init__(self, share: Share, writer: int, kept: _KeptProducer, *, done: bool) -> None:
         self.writer = writer
         self.refused: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self._changes: Counter[tuple[str, str]] = Counter()
         self._share = share
         self._kept = kept
@@ -101,10 +104,16 @@ class WriterTransaction:
         if share.skipped.skips_rows:
             kept = share.skipped.kept(batch)
             owned = kept if owned is None else owned & kept
-        shown = keyless(batch) if is_truncation(batch) else batch
-        topic = share.topics[str(batch.table.id)]
+        if (outbox := share.division.outbox_of(batch.table.id)) is not None:
+            batch = self._events(batch, outbox, owned)
+            if not len(batch):
+                return
+            owned = None
+        names_topics = share.division.names_topics(batch.table.id)
+        own = share.format.topic(batch.table.id)
+        topic = Topic(own, 1, 0) if names_topics else share.topics[str(batch.table.id)]
         try:
-            messages = share.format.messages(shown, share.now_ms, share.ids)
+            messages = self._encoded(batch)
         except SinkError as error:
             refused = self._unencodable(batch, error)
             self._put_aside(batch, {n: e for n, e in refused.items() if owned is None or owned[n]}, topic)
@@ -112,7 +121,66 @@ class WriterTransaction:
             if not len(kept):
                 return
             batch, owned = batch.take(pa.array(kept)), None if owned is None else owned[kept]
-            messages = share.format.messages(batch, share.now_ms, share.ids)
+            messages = self._encoded(batch)
+        if not names_topics:
+            self._send(batch, messages, topic, owned)
+            return
+        changes = change_of(batch, messages.num_rows)
+        for name, rows in by_topic(messages):
+            part = np.unique(changes[rows])  # with the tombstones of deletes
+            topic, of_part = share.content_topics[name], None if owned is None else owned[part]
+            self._send(batch.take(pa.array(part)), messages.take(pa.array(rows)), topic, of_part)
+
+    def _events(self, batch: ChangeBatch, outbox: Outbox, owned: np.ndarray | None) -> ChangeBatch:
+        """The events among the changes of an outbox that are this writer's.
+
+        Raises:
+            SinkError: a row was updated, and that is an error.
+        """
+        mine = np.ones(len(batch), bool) if owned is None else owned
+        if updates := int(np.count_nonzero(outbox.is_invalid(batch) & mine)):
+            if outbox.settings.table_op_invalid_behavior is InvalidOperation.FATAL:
+                raise SinkError(
+                    f"a row of outbox `{batch.table.id}` was updated",
+                    f"{updates} updates; rows of an outbox are inserted, and deleted later",
+                    "correct the application, then set `table-op-invalid-behavior: warn` in the section "
+                    "`outbox`, which leaves updates out",
+                    code="TR-7608",
+                )
+            self._ignored[str(batch.table.id)] += updates
+        return batch.take(pa.array(np.flatnonzero(outbox.is_event(batch) & mine)))
+
+    def _encoded(self, batch: ChangeBatch) -> pa.RecordBatch:
+        """The messages of changes.
+
+        Raises:
+            SinkError: a change cannot be encoded.
+        """
+        share = self._share
+        if (outbox := share.division.outbox_of(batch.table.id)) is not None:
+            return outbox.messages(batch)
+        shown = keyless(batch) if is_truncation(batch) else batch
+        messages = share.format.messages(shown, share.now_ms, share.ids)
+        if (topics := share.division.topic_column(batch)) is None:
+            return messages
+        topics = topics.take(pa.array(change_of(batch, messages.num_rows)))
+        return messages.set_column(0, messages.schema.field(0), topics)
+
+    def _send(
+        self, batch: ChangeBatch, messages: pa.RecordBatch, topic: Topic, owned: np.ndarray | None
+    ) -> None:
+        """Queue messages of one topic.
+
+        Args:
+            batch: the changes.
+            messages: their messages.
+            topic: the topic.
+            owned: the changes that are this writer's; None: all.
+
+        Raises:
+            SinkError: a message is too large for its topic, and there is no quarantine, or no room in it.
+        """
+        share = self._share
         keys, values, headers = (messages.column(name) for name in ("key", "value", "headers"))
         selected = np.ones(len(values), bool) if owned is None else owned[change_of(batch, len(values))]
         if not share.tombstones:
@@ -120,8 +188,13 @@ class WriterTransaction:
         if (large := selected & (sizes(messages) > topic.limit)).any():
             self._refuse(batch, messages, topic, large)
             selected &= ~large
-        partitions = partitions_of(keys, topic.partitions)
-        columns = MessageColumns(keys, values, headers, partitions, selected.astype(np.uint8))
+        by = None if is_truncation(batch) else share.division.partition_keys(batch)
+        if by is not None:
+            by = by.take(pa.array(change_of(batch, len(values))))
+        partitions = partitions_of(keys if by is None else by, topic.partitions)
+        columns = MessageColumns(
+            keys, values, headers, partitions, selected.astype(np.uint8), timestamps=timestamps_of(messages)
+        )
         self._kept.producer.produce(topic.name, columns, STALL_TIMEOUT_S)
 
     def _unencodable(self, batch: ChangeBatch, error: SinkError) -> dict[int, SinkError]:
@@ -142,7 +215,7 @@ class WriterTransaction:
         middle = len(batch) // 2
         for first, half in ((0, batch.slice(0, middle)), (middle, batch.slice(middle))):
             try:
-                self._share.format.messages(half, self._share.now_ms, self._share.ids)
+                self._encoded(half)
             except SinkError as of_half:
                 found |= {first + n: e for n, e in self._unencodable(half, of_half).items()}
         return found
@@ -193,7 +266,7 @@ class WriterTransaction:
         """Make the share durable; its row of REPORT."""
         if not self._done:
             self._commit()
-        return written_report(self.writer, self._kept.token, self.refused, self._changes)
+        return written_report(self.writer, self._kept.token, self.refused, self._changes, self._ignored)
 
     def _commit(self) -> None:
         producer, share = self._kept.producer, self._share
@@ -225,7 +298,9 @@ def open_transaction(share: Share, writer: int) -> WriterTransaction:
     """
     given = (share.client.bootstrap_servers, sorted(share.client.properties.items()))
     name = str(given) if share.name is None else share.transactional_id(writer)
-    batch_bytes = min([_BATCH_BYTES, *(topic.limit for topic in share.topics.values())])
+    batch_bytes = min(
+        [_BATCH_BYTES, *(topic.limit for topic in (*share.topics.values(), *share.content_topics.values()))]
+    )
     kept = _producers.pop(name, None)
     if kept is not None and not _may_continue(share, writer, kept, batch_bytes):
         kept.producer.close()

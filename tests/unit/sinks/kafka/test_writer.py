@@ -154,8 +154,12 @@ def test_message_that_its_topic_does_not_take_is_refused_with_its_place_in_the_l
 
 
 def test_marker_is_read_as_it_was_written() -> None:
-    key, value = Record("2", Marker("stream", 7, 3)).pair()
-    assert (key, _parsed("t", value)) == (b"2", Marker("stream", 7, 3))
+    for marker, stored in (
+        (Marker("stream", 7, 3), b'{"v":1,"stream":"stream","batch":7,"writers":3}'),
+        (Marker("stream", 7, 3, "ab"), b'{"v":2,"stream":"stream","batch":7,"writers":3,"division":"ab"}'),
+    ):
+        assert Record("2", marker).pair() == (b"2", stored)
+        assert _parsed("t", stored) == marker
 
 
 @pytest.mark.parametrize("kind", [SinkError, TransientSinkError])

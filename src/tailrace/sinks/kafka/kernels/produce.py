@@ -41,16 +41,17 @@ from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, st32, st64
     _,
     HEADER_VALUES_FIRST,
     ARGUMENTS,
+    TIMESTAMPS,
     JOB,
-) = range(25)
+) = range(26)
 
 #: Bytes of one argument of `rd_kafka_produceva`.
 ARGUMENT = 72
 #: Arguments of a message without headers.
-FIXED_ARGUMENTS = 5
+FIXED_ARGUMENTS = 6
 
 _VTYPE_RKT, _VTYPE_PARTITION, _VTYPE_VALUE, _VTYPE_KEY = 2, 3, 4, 5
-_VTYPE_MSGFLAGS, _VTYPE_HEADER = 7, 9
+_VTYPE_MSGFLAGS, _VTYPE_TIMESTAMP, _VTYPE_HEADER = 7, 8, 9
 _F_COPY = 2
 
 
@@ -79,6 +80,7 @@ def produce(job):
     arguments = ld64(job + 8 * ARGUMENTS)
     wanted, partitions = ld64(job + 8 * WANTED), ld64(job + 8 * PARTITIONS)
     starts, names = ld64(job + 8 * HEADER_STARTS), ld64(job + 8 * HEADER_NAMES)
+    timestamps = ld64(job + 8 * TIMESTAMPS)
     st32(arguments, _VTYPE_RKT)
     st64(arguments + 8, ld64(job + 8 * TOPIC))
     st32(arguments + ARGUMENT, _VTYPE_MSGFLAGS)
@@ -94,6 +96,12 @@ def produce(job):
             count += 1
             argument += ARGUMENT
         if _bytes(argument, 8, _VTYPE_VALUE, job + 8 * VALUES, ld64(job + 8 * VALUES_FIRST), row):
+            count += 1
+            argument += ARGUMENT
+        if timestamps != 0:
+            # milliseconds; 0 is the time of this call
+            st32(argument, _VTYPE_TIMESTAMP)
+            st64(argument + 8, ld64(timestamps + 8 * row))
             count += 1
             argument += ARGUMENT
         if starts != 0:
