@@ -18,11 +18,13 @@ from tailrace_dev.servers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,
+    OpenSearchServer,
     PostgresServer,
     RegistryServer,
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_opensearch,
     start_postgres,
     start_registry,
 )
@@ -100,6 +102,13 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 def kafka() -> Iterator[KafkaServer]:
     """The Kafka broker all tests share. Who stops it starts it again."""
     with start_kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[OpenSearchServer]:
+    """The OpenSearch node all tests share. Each test of it removes all indices."""
+    with start_opensearch() as server:
         yield server
 
 

@@ -27,6 +27,7 @@ from tailrace.config.sinks import (
     DeltaSettings,
     IcebergSettings,
     MySqlSettings,
+    OpenSearchSettings,
     PostgresSettings,
     SinkSettings,
     WriteMode,
@@ -495,7 +496,7 @@ def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -
     if unknown:
         raise ConfigError(
             f"{', '.join(f'`{name}`' for name in unknown)} {refusal}",
-            f"the pipeline captures {', '.join(f'`{p}`' for p in pipeline.source.tables)}",
+            f"the pipeline captures {pipeline.source.choice}",
             "name tables as `database.table`, or add them to `source.tables`",
             code="TR-1302",
         )
@@ -652,7 +653,7 @@ def _appends(sink: SinkSettings) -> bool:
     match sink:
         case DeltaSettings() | IcebergSettings():
             return sink.mode is not WriteMode.UPSERT
-        case ConsoleSettings() | MySqlSettings() | PostgresSettings():
+        case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
             return False
         case _:
             return True

@@ -75,6 +75,7 @@ SUBJECTS = {
     "70": "Sinks",
     "71": "Delta",
     "72": "Iceberg",
+    "73": "OpenSearch",
     "74": "Kafka",
     "75": "Schema registry",
     "76": "Messages",
@@ -197,6 +198,21 @@ CATALOGUE = {
         "Spark 4.2 does not pass a table's options to a Python data source when the table is read.",
         "For the rows as they are now: `CREATE TEMPORARY VIEW v USING tailrace OPTIONS (...)`. For their "
         'changes: `spark.readStream.format("tailrace")`.',
+    ),
+    "TR-1018": Condition(
+        "`snapshot.select.statement.overrides` is not supported",
+        (ConfigError,),
+        "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
+        "log does not know which rows another SELECT would return, or what it computes.",
+        "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
+        "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
+    ),
+    "TR-1019": Condition(
+        "a statement of `database.initial.statements` is not allowed",
+        (ConfigError,),
+        "Each session with the source begins with these statements. Others than those that the hint lists "
+        "may change which rows are read, their order, or the form of values.",
+        "Leave the statement out. Time limits, locks and TLS have options of their own.",
     ),
     "TR-1030": Condition(
         "a list of schema changes has no effect",
@@ -810,6 +826,13 @@ CATALOGUE = {
         "It must be a replica of the server of `url` with MySQL's GTIDs: without filters, without "
         "transactions of its own, and with the same tables. As a warning: it may be written to.",
         "Do what the message says on the replica, or leave out `snapshotUrl`.",
+    ),
+    "TR-2123": Condition(
+        "what others do on the server is not known",
+        (),
+        "MariaDB shows it only to users with the privilege PROCESS. Without it `snapshotProtection` does "
+        "nothing: tables are read at full speed while others use the server.",
+        "`GRANT PROCESS ON *.* TO user`, or `snapshotProtection: none`.",
     ),
     # ---- 22 Preflight: PostgreSQL --------------------------------------------------------------------------
     "TR-2201": Condition(
@@ -1505,6 +1528,13 @@ CATALOGUE = {
         "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`) and `startingPosition: initial`: the "
         "stream then leaves such rows out, as it reads the whole table again.",
     ),
+    "TR-5014": Condition(
+        "a key column is left out",
+        (SchemaMismatchError, PreflightError, SourceError),
+        "`column.include.list` or `column.exclude.list` leaves out a column of a table's key, by which rows "
+        "are known.",
+        "Take the column in. A transform can mask or hash its values (`mask-hash`).",
+    ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(
         "the log is malformed",
@@ -1572,6 +1602,14 @@ CATALOGUE = {
         "It was written with another `shape`, or with other `tables`, of which none is captured now.",
         "Restore the option that the message names, or start a new query with a new checkpoint and a new "
         "target. To add tables to a stream, keep its own in `tables`.",
+    ),
+    "TR-6008": Condition(
+        "a column cannot be taken into a stream",
+        (StateError,),
+        "`column.include.list` or `column.exclude.list` has changed so that a column is captured which the "
+        "stream has left out, and the stream does not read tables again: targets would have NULL in it.",
+        "Restore the option, or start a new query with a new checkpoint and a new target. A stream with "
+        "`startingPosition: initial` and `onRewrite: refresh` reads such tables again.",
     ),
     "TR-6045": Condition(
         "nothing has taken up a request to read tables again",
@@ -1836,6 +1874,48 @@ CATALOGUE = {
         (SinkError,),
         "The files may have been overwritten or damaged.",
         "Roll back to an older snapshot: `CALL system.rollback_to_snapshot('t', id)`.",
+    ),
+    # ---- 73 OpenSearch -------------------------------------------------------------------------------------
+    "TR-7301": Condition(
+        "OpenSearch does not answer",
+        (TransientSinkError,),
+        "No node at the addresses of `url` answers in time, or all of them are overloaded (429) or "
+        "unavailable.",
+        "Check that the cluster runs, is not red, and that `url` has its addresses.",
+    ),
+    "TR-7302": Condition(
+        "OpenSearch rejects the client",
+        (SinkError,),
+        "It answers 401 or 403: the user or password is wrong or missing, or the user lacks a right. A "
+        "cluster also answers 403 while its indices are blocked, e.g. read-only because a disk is full.",
+        "Check `user` and `password`. The user needs to create, read and write the indices and aliases of "
+        "the targets and `tailrace_state`. Free disk space, and remove the block.",
+    ),
+    "TR-7303": Condition(
+        "OpenSearch refuses a request",
+        (SinkError,),
+        "Its reason is in the detail: e.g. a setting in `index-settings` that it does not know, or a limit "
+        "of the cluster.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7304": Condition(
+        "OpenSearch redirects to another address",
+        (SinkError,),
+        "Rows and credentials are sent to the configured addresses only, so redirects are not followed.",
+        "Set `url` to addresses that answer without a redirect.",
+    ),
+    "TR-7305": Condition(
+        "OpenSearch's certificate is not trusted",
+        (SinkError,),
+        "It is signed by an authority that this machine does not know.",
+        "Set `tls-ca` to the certificate of its authority.",
+    ),
+    "TR-7306": Condition(
+        "an index has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted the index of a target, or its alias, while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the index is created anew and filled from the "
+        "source.",
     ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tailrace_dev.servers import (
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_opensearch,
     start_postgres,
     start_registry,
 )
@@ -26,6 +29,7 @@ _START = {
     "postgres": start_postgres,
     "kafka": start_kafka,
     "registry": start_registry,
+    "opensearch": start_opensearch,
 }
 
 
@@ -99,3 +103,31 @@ def test_unavailable_version_is_refused_with_what_was_found() -> None:
         start_mysql("3.23")
     assert caught.value.detail
     assert caught.value.hint
+
+
+def test_opensearch_takes_settings_and_keeps_documents_after_sigkill() -> None:
+    with start_opensearch(options={"node.attr.room": "b"}) as server:
+
+        def ask(path: str, document: dict[str, int] | None = None) -> dict[str, object]:
+            request = urllib.request.Request(
+                f"{server.url}/{path}",
+                None if document is None else json.dumps(document).encode(),
+                {"Content-Type": "application/json"},
+                method="GET" if document is None else "PUT",
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                found: dict[str, object] = json.load(answer)
+                return found
+
+        (node,) = ask("_nodes/settings?flat_settings")["nodes"].values()  # type: ignore[attr-defined]
+        assert node["settings"]["node.attr.room"] == "b"
+        ask("i/_doc/1?wait_for_active_shards=1", {"a": 7})
+        server.kill()
+        server.start()
+        ask("_cluster/health/i?wait_for_status=yellow&timeout=50s")
+        assert ask("i/_doc/1")["_source"] == {"a": 7}
+
+
+def test_opensearch_refuses_a_port_that_its_runner_cannot_take() -> None:
+    with pytest.raises(TailraceError, match=r"cannot listen on port 9299(?s:.*)1025 to 9298"):
+        start_opensearch(port=9299)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pymysql
@@ -10,13 +11,16 @@ import pytest
 
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
+from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.catalog import CatalogTable, tables
 from tailrace.sources.mysql.connection import connect, reconnect, retrying, server_facts
+from tailrace.sources.mysql.session import MySqlSession
 from tailrace.sources.mysql.snapshot.keys import boundary, key_values, max_key, within
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.mysql.snapshot.select import select_pages, select_statement
 from tailrace.sources.mysql.snapshot.statement import Selection
+from tailrace.sources.pausing import Pauses
 from tailrace_dev.servers import MySqlServer, start_mysql
 
 Connection = pymysql.Connection
@@ -392,6 +396,58 @@ def test_rows_longer_than_a_packet_and_a_page_are_read(
     pages = list(select_pages(connection, schema, None, None, 100, page_bytes=1_000_000))
     lengths = [len(b.as_buffer()) for p in pages for b in p.rows.field("b")]
     assert lengths == sizes
+
+
+def test_pages_are_the_same_by_short_statements_with_pauses(
+    connection: Connection, made: Callable[..., CatalogTable]
+) -> None:
+    values = ", ".join(f"({n}, '{n}')" for n in range(1000))
+    schema = made("id INT PRIMARY KEY, v VARCHAR(10)", f"VALUES {values}").schema
+    slept: list[float] = []
+    for page_rows, upto in ((10_000, None), (300, None), (500, (999,)), (300, (899,))):
+        slept.clear()
+        slow = list(
+            select_pages(connection, schema, (9,), upto, page_rows, pauses=Pauses(0.25, slept.append))
+        )
+        assert slow == list(select_pages(connection, schema, (9,), upto, page_rows))
+        assert len(slept) >= 6
+        assert all(seconds > 0 for seconds in slept)
+
+
+def test_pages_by_short_statements_are_cut_by_bytes_too(
+    connection: Connection, made: Callable[..., CatalogTable]
+) -> None:
+    schema = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=100_000)).schema
+    paused = Pauses(0.9, lambda _: None)
+    pages = list(select_pages(connection, schema, None, None, 100, page_bytes=450_000, pauses=paused))
+    assert paused.rows == 1
+    assert len(pages) > 1
+    assert sum(len(page.rows) for page in pages) == len(
+        next(select_pages(connection, schema, None, None, 100)).rows
+    )
+    assert all(page.rows.nbytes <= 600_000 for page in pages)
+    assert [page.after for page in pages[1:]] == [page.upto for page in pages[:-1]]
+
+
+def test_column_dropped_between_two_short_statements_is_missing_from_the_whole_page(
+    mysql: MySqlServer, made: Callable[..., CatalogTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = ", ".join(f"({n}, {n}, {n})" for n in range(500))
+    schema = made("id INT PRIMARY KEY, a INT, b INT", f"VALUES {values}").schema
+    slept = 0
+
+    def sleep(_: float) -> None:
+        nonlocal slept
+        slept += 1
+        if slept == 2:
+            mysql.execute(f"ALTER TABLE {table_name(schema.id)} DROP COLUMN a, ALGORITHM = INPLACE")
+
+    monkeypatch.setattr("tailrace.sources.mysql.session.pauses", lambda share: Pauses(share, sleep))
+    with closing(MySqlSession(options(mysql))) as session:
+        pages = list(session.pages(SnapshotSplit(schema, None, None, {}, 1000, time_share=0.5)))
+    assert slept > 3
+    rows = [row for page in pages for row in page.rows.to_pylist()]
+    assert rows == [{"id": n, "b": n} for n in range(500)]
 
 
 def test_connection_is_free_after_a_result_given_up(

@@ -31,6 +31,7 @@ MARKS = SoftDelete({"deleted": True, "op": "-D"}, {"deleted": (False, False), "o
         "delta-upsert",
         "iceberg-upsert",
         "postgresql",
+        "opensearch",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (

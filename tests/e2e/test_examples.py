@@ -20,7 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace_dev.servers import KafkaServer, MySqlServer, PostgresServer
+from tailrace_dev.servers import KafkaServer, MySqlServer, OpenSearchServer, PostgresServer
+from tests.support.sinks.opensearch import Cluster
 from tests.support.topics import messages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,6 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = {
     "mysql_to_delta",
     "mysql_to_kafka",
+    "mysql_to_opensearch",
     "postgres_to_iceberg",
     "database_to_database",
     "shards_to_delta",
@@ -145,6 +147,28 @@ def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: P
     assert orders == [(id_, item) for id_, _, item, _ in ORDERS]
     assert {v["op"] for v in values} == {"r"}
     assert sorted(json.loads(m.key)["id"] for m in found if m.topic == "app.shop.customers") == [1, 2]
+
+
+def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_opensearch",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "http://127.0.0.1:9200": opensearch.url},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    cluster = Cluster(opensearch.url)
+    cluster.clear()
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    orders = sorted(cluster.documents("shop.orders").values(), key=lambda row: row["id"])
+    assert [(r["id"], r["customer_id"], r["item"], r["price"]) for r in orders] == ORDERS
+    assert {id_: r["name"] for id_, r in cluster.documents("shop.customers").items()} == {
+        str(id_): name for id_, name in CUSTOMERS
+    }
+    mysql_shop.execute("UPDATE shop.orders SET price = 7 WHERE id = 12", "DELETE FROM shop.customers")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    assert cluster.documents("shop.orders")["12"]["price"] == "7.00"
+    assert cluster.documents("shop.customers") == {}
+    cluster.clear()
 
 
 def test_postgres_to_iceberg(postgres_shop: PostgresServer, tmp_path: Path) -> None:

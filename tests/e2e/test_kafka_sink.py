@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
+from tailrace.config.sinks import DeleteHandling, KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.model.schema_change import (
@@ -402,6 +402,34 @@ def test_canal_json_has_no_tombstones(
     gone = ("log", changes(SCHEMA, [("c", None, row(1)), ("d", row(1), None)]))
     open_sink(value_format=ValueEncoding.CANAL_JSON).write(batch_of(spark, prefix, 0, gone))
     assert [v["type"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["INSERT", "DELETE"]
+
+
+#: Operations of the messages of an insert and a delete; None: no value.
+FLAT = {
+    DeleteHandling.TOMBSTONE: ["c", None],
+    DeleteHandling.REWRITE: ["c", "d"],
+    DeleteHandling.REWRITE_WITH_TOMBSTONE: ["c", "d", None],
+}
+
+
+@pytest.mark.parametrize("deletes", FLAT)
+def test_flat_json_has_rows_and_what_a_delete_becomes(
+    spark: SparkSession,
+    kafka: KafkaServer,
+    prefix: str,
+    open_sink: Any,
+    deletes: DeleteHandling,
+) -> None:
+    gone = ("log", changes(SCHEMA, [("c", None, row(1)), ("d", row(1), None)]))
+    settings = {"value_format": ValueEncoding.FLAT_JSON, "delete_tombstone_handling_mode": deletes}
+    sink = open_sink(add_fields=("op", "source.table"), **settings)
+    for _ in range(2):  # the batch comes again: it is in the topic once
+        sink.write(batch_of(spark, prefix, 0, gone))
+    found = messages(kafka, f"{prefix}.shop.t")
+    assert len({m.key for m in found}) == 1
+    rows = [m.value and json.loads(m.value) for m in found]
+    assert [r and r["__op"] for r in rows] == FLAT[deletes]
+    assert all(r["__source_table"] == "t" and r["id"] == 1 for r in rows if r)
 
 
 @pytest.mark.parametrize("encoding", [ValueEncoding.AVRO, ValueEncoding.PROTOBUF])

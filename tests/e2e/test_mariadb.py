@@ -141,6 +141,10 @@ def test_check_names_the_privileges_by_mariadbs_names(
     fine = CliRunner().invoke(cli, ["check", str(file)])
     assert fine.exit_code == 0, fine.output
     assert f"MariaDB {mariadb.version}" in fine.output
+    grant = f"GRANT PROCESS ON *.* TO '{user}'@'%';"
+    assert grant in fine.output
+    mariadb.execute(grant)
+    assert grant not in CliRunner().invoke(cli, ["check", str(file)]).output
     mariadb.execute(f"REVOKE REPLICATION SLAVE, BINLOG MONITOR ON *.* FROM '{user}'@'%'")
     denied = CliRunner().invoke(cli, ["check", str(file)])
     assert denied.exit_code == 3

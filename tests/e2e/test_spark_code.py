@@ -180,6 +180,33 @@ def run_to_end(spark, options, checkpoint, target):
     query.awaitTermination(120)
 
 
+def test_column_that_is_left_out_is_in_no_row_message_or_schema(mysql, database, spark, tmp_path):
+    name = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {name} (id int PRIMARY KEY, secret varchar(10), v int)",
+        f"INSERT INTO {name} VALUES (1, 'hidden', 5)",
+    )
+    left_out = {"column.exclude.list": ".*[.]t[.]secret", "skip.messages.without.change": "true"}
+    options = mysql_options(mysql, name, **left_out)
+    assert spark.read.format("tailrace").options(**options).load().columns[:3] == ["id", "v", "_op"]
+    options |= {"shape": "debezium", "schemasEnable": "true", "topicPrefix": "p"}
+    run_to_end(spark, options, tmp_path / "c", tmp_path / "t")
+    mysql.execute(
+        f"UPDATE {name} SET secret = 'hidden too'",
+        f"UPDATE {name} SET secret = 'hidden', v = 6",
+        f"INSERT INTO {name} VALUES (2, 'hidden', 7)",
+    )
+    run_to_end(spark, options, tmp_path / "c", tmp_path / "t")
+    rows = spark.read.parquet(str(tmp_path / "t")).collect()
+    found = [json.loads(row.value)["payload"] for row in rows]
+    assert sorted((m["op"], m["after"]["id"], m["after"]["v"]) for m in found) == [
+        ("c", 2, 7),
+        ("r", 1, 5),
+        ("u", 1, 6),
+    ]
+    assert not [row for row in rows if "secret" in str(row) or "hidden" in str(row)]
+
+
 def test_checkpoint_serves_no_other_table_and_no_other_shape(mysql, database, spark, tmp_path):
     for name in ("one", "two"):
         mysql.execute(f"CREATE TABLE {database}.{name} (id int PRIMARY KEY)")

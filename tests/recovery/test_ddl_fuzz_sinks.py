@@ -32,6 +32,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.route import Router
 from tailrace.verify.target import target_after
 from tests.support import postgres as postgres_support
@@ -40,7 +41,7 @@ from tests.support.databases import named_rows
 from tests.support.ddl import MySqlTable, PostgresTable, RandomTable
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import read
-from tests.support.sinks import replica
+from tests.support.sinks import opensearch, replica
 from tests.support.sinks.case import Row
 from tests.support.sinks.iceberg import table_rows
 
@@ -49,11 +50,11 @@ SEEDS = range(20)
 STEPS = 12
 PRODUCTS = ("mysql", "mariadb", "postgres")
 #: Sinks with no test but slow ones: Delta's changes wait unless the settings say otherwise.
-SLOW = ("delta", "mariadb")
+SLOW = ("delta", "mariadb", "opensearch")
 #: The target's name: not the source's, which may be on the same server.
 TARGET = "shop.t"
-#: Sinks whose targets have no column that the table no longer has; others keep history.
-FOLLOWING = ("delta", "delta, changes that wait", "iceberg")
+#: Lakes whose targets have no column that the table no longer has; others keep history.
+WITHOUT_FORMER = ("delta", "delta, changes that wait", "iceberg")
 #: Steps of a sink at which its first attempt fails; some are of other sinks.
 FAILPOINTS = ("sink.altered", "sink.table", "sink.merged", "sink.seen", "sink.reread", "none")
 
@@ -180,6 +181,14 @@ def _replica(make_case: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return make
 
 
+def _opensearch(request: Any) -> Any:
+    target = opensearch.cluster(request)
+    return (
+        lambda router: OpenSearchSink(target.settings, router),
+        lambda _: target.typed_rows(TARGET),
+    )
+
+
 SINKS = {
     "delta": _delta(WriteMode.UPSERT),
     "delta, changes that wait": _delta(WriteMode.UPSERT, 3600),
@@ -189,11 +198,12 @@ SINKS = {
     "mysql": _replica(replica.mysql),
     "mariadb": _replica(replica.mariadb),
     "postgresql": _replica(replica.postgres),
+    "opensearch": _opensearch,
 }
 
 
 #: Those that rename and drop columns with their source, whatever types these have.
-FOLLOWING = ("mysql", "mariadb", "postgresql")
+FOLLOWING = ("mysql", "mariadb", "postgresql", "delta", "delta, changes that wait")
 
 
 def cases() -> list[Any]:
@@ -221,22 +231,17 @@ def test_target_equals_its_table(  # noqa: PLR0917
 ) -> None:
     server = request.getfixturevalue(product)
     open_sink, rows = SINKS[sink](request)
+    follows = sink in FOLLOWING and seed % 2 == 0
+    given = {"snapshotChunkRows": 7, "formerColumns": "follow" if follows else "reread"}
     if product == "postgres":
         database = request.getfixturevalue("postgres_database")
         of = {"database": database}
-        follows = sink in FOLLOWING and seed % 2 == 0
-        options = postgres_support.options_for(
-            server,
-            database,
-            r"public\.t",
-            snapshotChunkRows=7,
-            formerColumns="follow" if follows else "reread",
-        )
+        options = postgres_support.options_for(server, database, r"public\.t", **given)
         name = "public.t"
     else:
         database = request.getfixturevalue("database" if product == "mysql" else "mariadb_database")
         of = {}
-        options = options_for(server, rf"{database}\.t", snapshotChunkRows=7)
+        options = options_for(server, rf"{database}\.t", **given)
         name = f"{database}.t"
 
     def execute(*statements: str) -> Any:
@@ -258,7 +263,7 @@ def test_target_equals_its_table(  # noqa: PLR0917
             captured = engine.plan._captured.tables[name]
             columns = [c.name for c in captured.schema.columns]
             held = rows(captured.schema.key)
-            if sink in FOLLOWING:
+            if sink in WITHOUT_FORMER:
                 assert {name.partition("__")[0] for row in held for name in row} <= {*columns}
             is_log = sink == "delta, changelog"
             found = [without_types(row, columns, is_log=is_log) for row in held]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from tailrace.sources import registry
+from tailrace.sources import pausing, registry
 from tailrace_dev.servers import start_postgres
 from tests.support import faults, postgres
 from tests.support.databases import fresh_database, group_commit_delay, unacknowledged
@@ -62,6 +63,26 @@ class Blind:
 
     def wait_visible(self, position):
         pass
+
+
+class Slow:
+    """A session on a busy server: a page is many short statements, with writes between them."""
+
+    def __init__(self, options):
+        self._session = registry.session(options)
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def pages(self, split):
+        return self._session.pages(replace(split, time_share=0.2))
+
+
+@pytest.fixture
+def few_rows(monkeypatch):
+    """A statement of a reader that pauses has a few rows, so that a small table has many of them."""
+    monkeypatch.setattr(pausing, "FIRST_ROWS", 3)
+    monkeypatch.setattr(pausing, "MOST_ROWS", 7)
 
 
 @pytest.fixture
@@ -115,6 +136,39 @@ def test_every_batch_is_exact_on_older_servers_of_postgres(version):
         server.execute("CREATE DATABASE older")
         table = PostgresTable(server, "older", postgres.SUBJECTS[2])
         assert wrong_batches(table, fault=faults.lost_connections, **SMALL) == 0
+
+
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize(
+    ("product", "subject"),
+    [
+        ("mysql", SUBJECTS[1]),
+        ("postgres", postgres.SUBJECTS[1]),
+        *(pytest.param("mysql", subject, marks=pytest.mark.slow) for subject in SUBJECTS[2:]),
+        *(pytest.param("mariadb", subject, marks=pytest.mark.slow) for subject in SUBJECTS),
+        *(pytest.param("postgres", subject, marks=pytest.mark.slow) for subject in postgres.SUBJECTS[2:]),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_every_batch_is_exact_while_the_reader_pauses_between_short_statements(table_of, product, subject):
+    followed = SMALL if product == "postgres" else {"chunk_rows": 200, "min_batches": 6}
+    assert wrong_batches(table_of(product, subject), session=Slow, **followed) == 0
+
+
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow), "postgres"])
+def test_batch_read_slowly_and_again_at_full_speed_gives_the_same_rows(table_of, product):
+    table = table_of(product)
+    table.fill()
+    with Engine(table.options(snapshotChunkRows=150)) as engine, table.writing(count=4):
+        while engine.offset.is_new or engine.offset.tables:
+            batch = engine.next()
+            if batch is None:
+                continue
+            found = []
+            for engine.session in (Slow, registry.session, Slow):
+                found.append(multiset([b for part in engine.read(*batch) for b in part]))
+            assert found[0] == found[1] == found[2]
 
 
 def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database):

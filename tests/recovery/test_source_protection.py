@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError
+from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableId
 from tailrace.sources import registry
 from tests.support import postgres as postgres_support
@@ -28,17 +29,21 @@ class Shop:
     """A table `t` with rows of a hundred and some bytes.
 
     Args:
+        product: of the server.
         schema: the table's database or schema.
         execute: runs statements there.
         options: makes the options of a stream.
         sleep: a statement that takes some seconds.
+        work: a statement that keeps the server busy for some tenths of a second.
         user: makes a user with the privileges of a stream, and drops it.
     """
 
+    product: str
     schema: str
     execute: Callable[..., Any]
     options: Callable[..., SourceOptions]
     sleep: str
+    work: str
     user: Callable[[], Any]
 
 
@@ -61,6 +66,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
             return postgres_support.options_for(server, name, r"public\.t", **given)
 
         schema, sleep = "public", "SELECT pg_sleep(4)::text"
+        work = "SELECT count(*)::int4 FROM generate_series(1, 1000000)"
     else:
         name = request.getfixturevalue("database" if request.param == "mysql" else "mariadb_database")
 
@@ -76,12 +82,12 @@ def shop(request: pytest.FixtureRequest) -> Shop:
         def options(**given: Any) -> SourceOptions:
             return options_for(server, rf"{name}\.t", **given)
 
-        schema, sleep = name, "SELECT SLEEP(4)"
+        schema, sleep, work = name, "SELECT SLEEP(4)", "SELECT BENCHMARK(200000, SHA2('a', 512))"
     execute("CREATE TABLE t (id INT PRIMARY KEY, v CHAR(100))")
     rows = ", ".join(f"({i}, '{str(i % 10) * 100}')" for i in range(ROWS))
     execute(f"INSERT INTO t VALUES {rows}")
     execute("ANALYZE t" if request.param == "postgres" else "ANALYZE TABLE t")
-    return Shop(schema, execute, options, sleep, user)
+    return Shop(request.param, schema, execute, options, sleep, work, user)
 
 
 @contextmanager
@@ -93,6 +99,73 @@ def busy(shop: Shop, sessions: int) -> Iterator[None]:
             thread.start()
             stack.callback(thread.join)
         yield
+
+
+@contextmanager
+def working(shop: Shop, sessions: int) -> Iterator[None]:
+    """Sessions of others that run statements without pauses."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            shop.execute(*[shop.work] * 4)
+
+    with ExitStack() as stack:
+        for _ in range(sessions):
+            thread = threading.Thread(target=work)
+            thread.start()
+            stack.callback(thread.join)
+        stack.callback(stop.set)
+        yield
+
+
+def test_others_that_work_are_told_from_those_that_sleep_and_from_the_stream(shop: Shop) -> None:
+    source = registry.source(shop.options())
+    watch = source.load_watch()
+    assert watch is not None
+    with closing(source), closing(watch):
+        wait_until(lambda: watch.others() == 0, 5, "what ran before")
+        before = source.activity().sessions
+        own = threading.Thread(target=source.heartbeat, args=(shop.work,))
+        with busy(shop, 3):
+            wait_until(lambda: source.activity().sessions >= before + 3, 3, "sessions that sleep")
+            wait_until(lambda: watch.others() == 0, 3, "all of them asleep")
+            own.start()
+            while own.is_alive():
+                assert watch.others() == 0
+            own.join()
+            with working(shop, 3):
+                wait_until(lambda: (watch.others() or 0) >= 2, 5, "sessions that work")
+
+
+def test_others_are_known_without_a_privilege_to_see_them(shop: Shop) -> None:
+    with shop.user() as user:
+        if shop.product != "postgres":
+            shop.execute(f"GRANT REPLICATION SLAVE ON *.* TO '{user['user']}'@'%'")
+        source = registry.source(shop.options(**user))
+        watch = source.load_watch()
+        assert watch is not None
+        with closing(source), closing(watch), working(shop, 3):
+            if shop.product == "mariadb":
+                # it does not say which replicas there are
+                wait_until(lambda: watch.others() is None, 10, "sessions that are hidden")
+            else:
+                wait_until(lambda: (watch.others() or 0) >= 1.5, 10, "sessions that work")
+
+
+def test_busy_server_is_read_slowly_and_to_the_end(shop: Shop) -> None:
+    with working(shop, 3), Engine(shop.options(snapshotProtection="auto")) as engine:
+        engine.plan.hold()
+        found, shares, slowed = [], set(), ""
+        while (batch := engine.next()) is not None:
+            splits = [s for s in engine.plan.splits(*batch) if isinstance(s, SnapshotSplit)]
+            shares |= {split.time_share for split in splits}
+            slowed = slowed or engine.plan.slowed_by
+            found.extend(row["id"] for row in rows_of(engine.read(*batch)[0]))
+    assert sorted(found) == list(range(ROWS))
+    assert "snapshotProtection" in slowed
+    assert engine.plan.slowed_by == ""
+    assert all(share is not None and share < 0.5 for share in shares)
 
 
 def test_sessions_that_run_a_statement_are_counted(shop: Shop) -> None:

@@ -53,6 +53,14 @@ def processes_of(server: DevServer) -> Iterator[Path]:
             yield process
 
 
+def shown_of(process: Path) -> bytes:
+    """The command line and the environment of a process, b"" once it has ended."""
+    try:
+        return (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def listening(pid: int) -> set[str]:
     """The addresses that a process listens on, as /proc writes them."""
     sockets = set()
@@ -108,9 +116,9 @@ def test_password_is_in_one_file_that_only_its_owner_reads(server: DevServer) ->
 def test_password_is_in_no_command_line_and_no_environment(
     server: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert shown_of(Path(f"/proc/{server.state.pid}"))
     for process in processes_of(server):
-        shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        assert server.password.encode() not in shown
+        assert server.password.encode() not in shown_of(process)
 
 
 def test_servers_get_no_secrets_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +157,7 @@ def test_standby_has_its_password_from_a_file(tmp_path: Path) -> None:
     with postgres_of("18") as primary, standby_of(primary) as standby:
         password = primary.password.encode()
         for process in (*processes_of(primary), *processes_of(standby)):
-            assert password not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            assert password not in shown_of(process)
         assert password not in (standby.data / "postgresql.auto.conf").read_bytes()
         assert mode(standby.private / "pgpass") == 0o600
         assert standby.execute("SELECT pg_is_in_recovery()") == [[True]]

@@ -84,8 +84,8 @@ class RandomTable(ABC):
             if not self.attempt(statement):
                 return
 
-    def logs_old_rows(self) -> bool:
-        """Whether the log has the whole row before an update or a delete."""
+    def logs_old_rows(self, name: str) -> bool:
+        """Whether the log has the whole row before an update or a delete of a table."""
         return True
 
     @abstractmethod
@@ -310,9 +310,9 @@ class PostgresTable(RandomTable):
             one.format("u", WRITERS, number),
         )
 
-    def logs_old_rows(self) -> bool:
-        """Whether the table has the replica identity FULL."""
-        found = self.execute("SELECT relreplident::text FROM pg_class WHERE oid = to_regclass('t')")
+    def logs_old_rows(self, name: str) -> bool:
+        """Whether a table has the replica identity FULL."""
+        found = self.execute(f"SELECT relreplident::text FROM pg_class WHERE oid = to_regclass('{name}')")
         return bool(found) and found[0][0] == "f"
 
     def fields(self) -> list[Field]:

@@ -25,6 +25,7 @@ def options_for(server, tables: str, **given: Any) -> SourceOptions:
             "user": server.user,
             "password": server.password,
             "tables": tables,
+            "snapshotProtection": "none",  # what writers of a test do to the pace has tests of its own
             **{k: str(v) for k, v in given.items()},
         }
     )
@@ -37,7 +38,7 @@ class Engine:
         self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session
     ) -> None:
         self.options = options
-        self._session = session
+        self.session = session
         self.plan = Enumerator(options, registry.source(options), parallelism=parallelism)
         self.offset = StreamOffset()
 
@@ -64,7 +65,9 @@ class Engine:
         """The batch's snapshot and log part."""
         snapshot, log = [], []
         for split in self.plan.splits(start, end):
-            session = self._session(self.options.capturing(split.tables))
+            options = self.options.capturing(split.tables, split.columns)
+            session = self.session(options)
+            skips = options.columns.skips_unchanged
             try:
                 if isinstance(split, SnapshotSplit):
                     exact = self.options.exactly_once
@@ -74,7 +77,11 @@ class Engine:
                     rejoins = self.options.on_position_lost == "refresh"
                     snapshot.extend(read_until_lost(rows) if rejoins else rows)
                 else:
-                    log.extend(in_share(read_log(session.located(split), session), split.share))
+                    log.extend(
+                        in_share(
+                            read_log(session.located(split), session, skips_unchanged=skips), split.share
+                        )
+                    )
             finally:
                 session.close()
         return snapshot, log

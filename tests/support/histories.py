@@ -51,6 +51,11 @@ class Found:
     left_out: tuple[str, ...] = ()
 
     @property
+    def whole(self) -> TableSchema:
+        """All columns are captured."""
+        return self.schema
+
+    @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """Its key."""
         return (self.schema.key,)

@@ -24,6 +24,7 @@ def options_for(server, database: str, tables: str, **given: Any) -> SourceOptio
             "slotName": f"slot_{database}",
             "publicationName": "tailrace",
             "tlsMode": "disabled",
+            "snapshotProtection": "none",
             **{k: str(v) for k, v in given.items()},
         }
     )

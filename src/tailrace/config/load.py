@@ -22,7 +22,7 @@ from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
-from tailrace.config.options import OPTIONS, SourceOptions, parse_options
+from tailrace.config.options import OPTIONS, SourceOptions, parse_options, refused_setting
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
 from tailrace.config.sinks import SINKS, KafkaSettings, SinkSettings, sink_names
@@ -294,7 +294,7 @@ def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
 def _scalar(value: Any, path: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list) and path == "source.tables":
+    if isinstance(value, list) and (path == "source.tables" or path.endswith(".list")):
         return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, str | int | float):
         raise _wrong_type("str", value, path)
@@ -497,6 +497,8 @@ def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> di
     for key, value in given.items():
         name = _kebab(str(key))
         place = f" at {given.places[key]}" if isinstance(given, Section) else ""
+        if path == "source" and (error := refused_setting(str(key), "key")) is not None:
+            raise error
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
             # A key that is not a misspelling may be anything, even a password.

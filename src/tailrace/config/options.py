@@ -39,8 +39,10 @@ from tailrace.config.option_values import (
     zero_dates,
 )
 from tailrace.config.secret import Secret
+from tailrace.config.session_statements import allowed_settings, is_allowed, session_statements
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.schema_policy import (
     BEHAVIORS,
     IGNORABLE_KINDS,
@@ -74,6 +76,16 @@ MODES = {
 _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list")
 #: Debezium's name of the option for its context headers.
 _EXTENDED_HEADERS = "extended.headers.enabled"
+#: Debezium's names of the options that leave tables out, and of those of which only one may be given.
+_TABLES = "table.exclude.list"
+_DATABASES = ("database.include.list", "database.exclude.list")
+_SCHEMAS = ("schema.include.list", "schema.exclude.list")
+_COLUMNS = ("column.include.list", "column.exclude.list")
+#: Debezium's name of a setting that is refused.
+_SELECT_OVERRIDES = "snapshot.select.statement.overrides"
+#: Debezium's name of the option for statements of sessions.
+_STATEMENTS = "database.initial.statements"
+_WITHOUT_CHANGE = "skip.messages.without.change"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
 #: Debezium's name of the option for the table of signals.
@@ -156,6 +168,27 @@ def _message_prefixes(name: str, which: str) -> dict[str, Any]:
     )
 
 
+def _list(name: str, of: str, doc: str, only_for: tuple[str, ...] = ()) -> dict[str, Any]:
+    return option(
+        regexes,
+        f"comma-separated regular expressions, each matched against the whole name of a {of}, in any case",
+        f"As Debezium's: {doc}",
+        name=name,
+        only_for=only_for,
+    )
+
+
+def _columns(name: str, which: str) -> dict[str, Any]:
+    return option(
+        column_patterns,
+        "comma-separated regular expressions over database.table.column (PostgreSQL: schema.table.column), "
+        "each matched against the whole name, in any case",
+        f"As Debezium's: {which} Key columns cannot be left out. After a change of it, tables are read again "
+        "whose columns are others (guide: running in production).",
+        name=name,
+    )
+
+
 def _schema_changes(name: str, which: str) -> dict[str, Any]:
     return option(
         some_of(*STOPPING_KINDS),
@@ -216,6 +249,54 @@ class SourceOptions:
             "The tables to capture.",
         )
     )
+    table_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_patterns,
+            "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each "
+            "matched against the whole name, in any case",
+            "As Debezium's: tables that are not captured, although `tables` names them.",
+            name=_TABLES,
+        ),
+    )
+    database_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            _DATABASES[0], "database", "of the tables that `tables` names, only those in them.", _MYSQL
+        ),
+    )
+    database_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(_DATABASES[1], "database", "none of the tables in them is captured.", _MYSQL),
+    )
+    schema_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            _SCHEMAS[0], "schema", "of the tables that `tables` names, only those in them.", _POSTGRES
+        ),
+    )
+    schema_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(_SCHEMAS[1], "schema", "none of the tables in them is captured.", _POSTGRES),
+    )
+    column_include_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_columns(_COLUMNS[0], "the columns to capture, and no others."),
+    )
+    column_exclude_list: tuple[str, ...] = field(
+        default=(),
+        metadata=_columns(_COLUMNS[1], "columns that are not captured."),
+    )
+    skip_messages_without_change: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "As Debezium's: whether an update is left out that changes none of the captured columns. Needs "
+            "whole rows in the log (MySQL: `binlog_row_image` FULL; PostgreSQL: REPLICA IDENTITY FULL).",
+            name=_WITHOUT_CHANGE,
+        ),
+    )
     shape: str = field(
         default="row", metadata=option(one_of(*SHAPES), " | ".join(SHAPES), "Form of the rows.")
     )
@@ -255,6 +336,16 @@ class SourceOptions:
     )
     snapshot_chunk_rows: int = field(
         default=250_000, metadata=option(positive, "a number > 0", "Rows per snapshot split.")
+    )
+    snapshot_protection: str = field(
+        default="auto",
+        metadata=option(
+            one_of("auto", "none"),
+            "auto | none",
+            "`auto`: while others use the server, rows of tables are read in a small share of the time, so "
+            "that they hardly wait longer; a server that is not busy is read at full speed. `none`: "
+            "every server is.",
+        ),
     )
     snapshot_max_rows_per_second: int | None = field(
         default=None,
@@ -372,10 +463,9 @@ class SourceOptions:
         metadata=option(
             one_of(*FORMER_COLUMNS),
             " | ".join(FORMER_COLUMNS),
-            "When columns are renamed or dropped (PostgreSQL): read the table again; or do not, as whoever "
-            "receives the rows does the same with its columns. `tailrace run` sets it to follow if all sinks "
-            "do: replicas, and Iceberg with `mode: upsert`.",
-            only_for=_POSTGRES,
+            "When columns are renamed or dropped: read the table again; or do not, as whoever receives the "
+            "rows does the same with its columns. `tailrace run` sets it to follow if all sinks do: "
+            "replicas, Delta and Iceberg with `mode: upsert`.",
         ),
     )
     schema_change_behavior: str = field(
@@ -586,6 +676,17 @@ class SourceOptions:
             "Without TLS: whether the password may be sent in clear text to a server that requests it.",
         ),
     )
+    database_initial_statements: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            session_statements,
+            "statements, with semicolons between them (two of them: a semicolon in a statement)",
+            "As Debezium's: what each session begins with (PostgreSQL: but those that replicate). SET ROLE, "
+            "SET RESOURCE GROUP (MySQL), and SET of settings that do not change what is read; an error lists "
+            "them.",
+            name=_STATEMENTS,
+        ),
+    )
     connect_timeout_ms: int = field(
         default=10_000,
         metadata=option(
@@ -735,9 +836,32 @@ class SourceOptions:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
 
-    def capturing(self, tables: tuple[str, ...] | None) -> SourceOptions:
-        """The options with these patterns of tables; None: with their own."""
-        return self if tables in (None, self.tables) else dataclasses.replace(self, tables=tables)
+    @property
+    def columns(self) -> ColumnFilter:
+        """The columns that are captured."""
+        return ColumnFilter(
+            self.column_include_list, self.column_exclude_list, self.skip_messages_without_change
+        )
+
+    def capturing(self, tables: tuple[str, ...] | None, columns: ColumnFilter | None = None) -> SourceOptions:
+        """The options with these patterns of tables, and these columns; None: with their own."""
+        tables = self.tables if tables is None else tables
+        columns = self.columns if columns is None else columns
+        if (tables, columns) == (self.tables, self.columns):
+            return self
+        return dataclasses.replace(
+            self,
+            tables=tables,
+            column_include_list=columns.include,
+            column_exclude_list=columns.exclude,
+            skip_messages_without_change=columns.skips_unchanged,
+        )
+
+    def capturing_only(self, name: str) -> SourceOptions:
+        """The options of a stream of the table `database.table`, whole, whatever these leave out."""
+        lists = (*_DATABASES, *_SCHEMAS, *_COLUMNS, _TABLES)
+        none: dict[str, Any] = {field: () for field, o in _SOURCE_OPTIONS.items() if o.name in lists}
+        return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
@@ -748,8 +872,29 @@ class SourceOptions:
         return self.matches(name) and not self.hides(name)
 
     def matches(self, name: str) -> bool:
-        """Whether a pattern matches the table `database.table`."""
-        return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables)
+        """Whether a pattern of `tables` matches the table `database.table`, and no list leaves it out."""
+        return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables) and not self.leaves_out(name)
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a list of tables, databases or schemas leaves out the table `database.table`."""
+        parts = name.split(".")
+        # the name of a database may have dots: it is left out if any of the possible ones is
+        databases = [".".join(parts[:count]) for count in range(1, len(parts))]
+        only = self.database_include_list or self.schema_include_list
+        return (
+            _in_list(self.table_exclude_list, [name])
+            or _in_list(self.database_exclude_list or self.schema_exclude_list, databases)
+            or bool(only and not _in_list(only, databases))
+        )
+
+    @property
+    def choice(self) -> str:
+        """The patterns by which tables are captured, for errors."""
+        found = ", ".join(f"`{pattern}`" for pattern in self.tables)
+        for name, o in _SOURCE_OPTIONS.items():
+            if o.name in (*_DATABASES, *_SCHEMAS, _TABLES) and (given := getattr(self, name)):
+                found += f" with `{o.name}` {', '.join(f'`{pattern}`' for pattern in given)}"
+        return found
 
     def hides(self, name: str) -> bool:
         """Whether `database.table` is a helper table of an online schema tool, and not captured as such."""
@@ -759,6 +904,11 @@ class SourceOptions:
             and _HELPER_TABLE.fullmatch(name) is not None
             and name not in (p.replace("\\.", ".") for p in self.tables)
         )
+
+
+def _in_list(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether one of Debezium's lists has one of `names`; it compares names in any case."""
+    return any(re.fullmatch(p, name, re.DOTALL | re.IGNORECASE) for p in patterns for name in names)
 
 
 _URL = Option(
@@ -855,7 +1005,28 @@ def _parsed(known: Option, text: str, where: str) -> Any:
         ) from None
 
 
+def refused_setting(name: str, where: str) -> ConfigError | None:
+    """Why a setting of Debezium is none here, for those of which the reason is worth a word.
+
+    Args:
+        name: as it is given.
+        where: what a name is called in errors.
+    """
+    if not name.lower().replace("-", ".").startswith(_SELECT_OVERRIDES):
+        return None
+    return ConfigError(
+        f"{where} `{_SELECT_OVERRIDES}` is not supported",
+        "rows are read as of a position of the log, by undoing later changes; the log does not know which "
+        "rows another SELECT would return, or what it computes",
+        "leave rows out by a transform's `filter`, which holds for the log, too; leave columns out by "
+        "`column.exclude.list`; read only some rows again by a signal's `additional-conditions`",
+        code="TR-1018",
+    )
+
+
 def _unknown(name: str, where: str) -> ConfigError:
+    if (error := refused_setting(name, where)) is not None:
+        return error
     near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     return ConfigError(
         f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),
@@ -866,7 +1037,7 @@ def _unknown(name: str, where: str) -> ConfigError:
 
 
 def _check_shape(shape: str, given: Collection[str], where: str) -> None:
-    """Reject options that have no effect on the shape, and both lists of message prefixes at once."""
+    """Reject options that have no effect on the shape, and two lists that exclude each other."""
     for name in (*MODES, _EXTENDED_HEADERS):
         if shape != "debezium" and name in given:
             raise ConfigError(
@@ -883,12 +1054,13 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             "leave it out, or set shape to debezium",
             code="TR-1011",
         )
-    if len(prefixes) > 1:
-        raise ConfigError(
-            f"{where}s `{prefixes[0]}` and `{prefixes[1]}` exclude each other",
-            hint="give one of them",
-            code="TR-1005",
-        )
+    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS, _COLUMNS):
+        if all(name in given for name in pair):
+            raise ConfigError(
+                f"{where}s `{pair[0]}` and `{pair[1]}` exclude each other",
+                hint="give one of them",
+                code="TR-1005",
+            )
 
 
 def _check_schema_changes(options: SourceOptions, given: Collection[str], where: str) -> None:
@@ -967,6 +1139,16 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
                 f"it is one of {' and '.join(only_for)}",
                 "leave it out",
                 code="TR-1011",
+            )
+    for statement in options.database_initial_statements:
+        if not is_allowed(statement, dialect):
+            group = "SET RESOURCE GROUP, " if dialect == "mysql" else ""
+            raise ConfigError(
+                f"{where} `{_STATEMENTS}` has a statement that is not allowed",
+                f"found `{statement}`, which may change what is read",
+                f"SET ROLE, {group}or SET of one of these, one in a statement: "
+                f"{', '.join(allowed_settings(dialect))}",
+                code="TR-1019",
             )
     if options.signal_data_collection is not None and options.starting_position == "snapshot":
         raise ConfigError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
+from tailrace.config.flat_fields import DELETED, AddedField, added_fields
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
@@ -97,6 +98,11 @@ class CommonSettings:
         return False
 
 
+def _follows(mode: WriteMode, on_incompatible_type: OnIncompatibleType) -> bool:
+    """Whether lake tables rename and drop all columns that their source renames and drops."""
+    return mode is WriteMode.UPSERT and on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
+
+
 @dataclass(frozen=True)
 class DeltaSettings(CommonSettings):
     """One Delta table per target below `path`.
@@ -154,6 +160,11 @@ class DeltaSettings(CommonSettings):
                 code="TR-1010",
             )
 
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return _follows(self.mode, self.on_incompatible_type)
+
 
 @dataclass(frozen=True)
 class IcebergSettings(CommonSettings):
@@ -210,9 +221,7 @@ class IcebergSettings(CommonSettings):
     @property
     def follows_former_columns(self) -> bool:
         """Whether targets rename and drop columns with their source."""
-        return (
-            self.mode is WriteMode.UPSERT and self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
-        )
+        return _follows(self.mode, self.on_incompatible_type)
 
 
 @dataclass(frozen=True)
@@ -416,6 +425,15 @@ class ValueEncoding(StrEnum):
     CANAL_JSON = "canal-json"
     AVRO = "avro"
     PROTOBUF = "protobuf"
+    FLAT_JSON = "flat-json"
+
+
+class DeleteHandling(StrEnum):
+    """What `flat-json` writes for a delete: Debezium's `delete.tombstone.handling.mode`."""
+
+    TOMBSTONE = "tombstone"
+    REWRITE = "rewrite"
+    REWRITE_WITH_TOMBSTONE = "rewrite-with-tombstone"
 
 
 class SubjectNames(StrEnum):
@@ -442,6 +460,9 @@ class KafkaSettings(CommonSettings):
         schema_registry_ca: certificates to trust instead of the system's, a PEM file.
         schema_registry_register: whether schemas that the registry does not know are registered.
         subject_names: how subjects are named.
+        delete_tombstone_handling_mode: what `flat-json` writes for a delete.
+        add_fields: fields of the envelope that `flat-json` adds to a row, each `[STRUCT.]FIELD[:NAME]`.
+        add_fields_prefix: begins the names of these fields.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
         extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
@@ -484,6 +505,9 @@ class KafkaSettings(CommonSettings):
     schema_registry_ca: str | None = None
     schema_registry_register: bool = True
     subject_names: SubjectNames = SubjectNames.TOPIC
+    delete_tombstone_handling_mode: DeleteHandling = DeleteHandling.TOMBSTONE
+    add_fields: tuple[str, ...] = ()
+    add_fields_prefix: str = "__"
     schemas_enable: bool = False
     tombstones: bool = True
     extended_headers_enabled: bool = False
@@ -533,6 +557,7 @@ class KafkaSettings(CommonSettings):
                 )
         _check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
+        self._check_flat()
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -544,13 +569,61 @@ class KafkaSettings(CommonSettings):
                     "skipped-operations: t leaves out TRUNCATE; none: nothing",
                     code="TR-1008",
                 )
-        if "t" not in given and self.value_format is ValueEncoding.CANAL_JSON:
+        if "t" not in given and self.value_format in (ValueEncoding.CANAL_JSON, ValueEncoding.FLAT_JSON):
             raise ConfigError(
-                "`sink.skipped-operations` must have `t` with `value-format: canal-json`",
+                f"`sink.skipped-operations` must have `t` with `value-format: {self.value_format.value}`",
                 "messages of TRUNCATE are Debezium's",
                 "add `t`, or set value-format: debezium-json",
                 code="TR-1010",
             )
+
+    def _check_flat(self) -> None:
+        if self.value_format is not ValueEncoding.FLAT_JSON:
+            for field_name in ("add_fields", "add_fields_prefix", "delete_tombstone_handling_mode"):
+                if getattr(self, field_name) != getattr(KafkaSettings, field_name):
+                    name = field_name.replace("_", "-")
+                    raise ConfigError(
+                        f"`sink.{name}` has no meaning here",
+                        f"found `value-format: {self.value_format.value}`, needed flat-json",
+                        f"set value-format: flat-json, or remove `{name}`",
+                        code="TR-1011",
+                    )
+            return
+        if not self.tombstones:
+            raise ConfigError(
+                "`sink.tombstones` must be true with `value-format: flat-json`",
+                "`delete-tombstone-handling-mode` says what a delete becomes",
+                "delete-tombstone-handling-mode: rewrite; or skipped-operations: d,t to leave deletes out",
+                code="TR-1010",
+            )
+        if self.schemas_enable:
+            raise ConfigError(
+                "`sink.schemas-enable` must be false with `value-format: flat-json`",
+                "flat rows are written without a schema",
+                "remove the setting, or set value-format: debezium-json",
+                code="TR-1010",
+            )
+        names = [field.name for field in self.fields_to_add]
+        if DELETED in names and self.delete_tombstone_handling_mode is not DeleteHandling.TOMBSTONE:
+            raise ConfigError(
+                f"an item of `sink.add-fields` gets the name `{DELETED}`",
+                "`delete-tombstone-handling-mode` adds a field of this name",
+                "name the item differently: FIELD:NAME",
+                code="TR-1010",
+            )
+        needs_order = any(field.struct == "transaction" for field in self.fields_to_add)
+        if needs_order and not self.provide_transaction_metadata:
+            raise ConfigError(
+                "`sink.provide-transaction-metadata` must be true here",
+                "`add-fields` names fields of `transaction`, which are null without it",
+                "provide-transaction-metadata: true",
+                code="TR-1010",
+            )
+
+    @property
+    def fields_to_add(self) -> tuple[AddedField, ...]:
+        """The fields of `add_fields`."""
+        return added_fields(self.add_fields, self.add_fields_prefix)
 
     @property
     def skipped_letters(self) -> tuple[str, ...]:
@@ -567,8 +640,59 @@ class KafkaSettings(CommonSettings):
         """How keys are encoded."""
         if self.key_format is not None:
             return self.key_format
-        is_json = self.value_format in (ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON)
-        return KeyEncoding.JSON if is_json else KeyEncoding(self.value_format.value)
+        has_schemas = self.value_format in (ValueEncoding.AVRO, ValueEncoding.PROTOBUF)
+        return KeyEncoding(self.value_format.value) if has_schemas else KeyEncoding.JSON
+
+
+@dataclass(frozen=True)
+class OpenSearchSettings(CommonSettings):
+    """Documents of an OpenSearch cluster, one for each row.
+
+    Args:
+        url: a node's address, or several separated by commas.
+        user: user for basic authentication.
+        password: the user's password.
+        tls_ca: authorities that sign the nodes' certificates, a PEM file; default: the system's.
+        parallelism: tasks that write changes at the same time.
+        on_refused_row: how a row is handled whose document OpenSearch refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
+        index_settings: settings of new indices, e.g. `number_of_shards`.
+
+    Raises:
+        ConfigError: an address is none or holds a user, or a value is out of its range.
+    """
+
+    type: ClassVar[str] = "opensearch"
+    extra: ClassVar[str | None] = None
+    url: str
+    user: str | None = None
+    password: Secret | None = None
+    tls_ca: str | None = None
+    parallelism: int = 4
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
+    index_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "@" in self.url:
+            raise ConfigError(
+                "`sink.url` is wrong",
+                "an address holds no user and no password",
+                "use `user` and `password`",
+                code="TR-1013",
+            )
+        if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
+            raise ConfigError(
+                "`sink.url` is wrong",
+                f"found {shown(self.url)}, needed http://HOST:PORT or https://HOST:PORT",
+                code="TR-1010",
+            )
+        _check_positive(self, "parallelism", "max_quarantined")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The nodes' addresses."""
+        return tuple(url.strip().rstrip("/") for url in self.url.split(",") if url.strip())
 
 
 @dataclass(frozen=True)
@@ -599,6 +723,7 @@ SinkSettings = (
     | ParquetSettings
     | JsonSettings
     | KafkaSettings
+    | OpenSearchSettings
     | ConsoleSettings
     | MySqlSettings
     | PostgresSettings
@@ -614,6 +739,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         ParquetSettings,
         JsonSettings,
         KafkaSettings,
+        OpenSearchSettings,
         ConsoleSettings,
         MySqlSettings,
         PostgresSettings,

@@ -92,6 +92,10 @@ class CapturedTables:
             return self.schemas
         return {name: schema_in(offset, table) for name, table in self.tables.items()}
 
+    def whole(self) -> dict[str, TableSchema]:
+        """The captured tables' schemas, with the columns that the stream's column filter leaves out."""
+        return {name: self.tables[name].whole for name in self.schemas}
+
     def require_read(self, offset: StreamOffset) -> None:
         """Read the catalog, the first time. Raises as `read`."""
         if self._read_at is None:
@@ -120,7 +124,7 @@ class CapturedTables:
         if not found and self._read_at is None:
             raise ConfigError(
                 "no table is captured",
-                f"no table matches {', '.join(f'`{p}`' for p in self._options.tables)}",
+                f"no table matches {self._options.choice}",
                 "each pattern must match a whole `database.table`; a dot matches any character",
                 code="TR-1401",
             )

@@ -24,13 +24,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
+from tailrace.enumerator.column_changes import column_changes
+from tailrace.enumerator.followed_columns import ReadTables, followed
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.gaps import Gaps
 from tailrace.enumerator.heartbeat import Heartbeat
@@ -45,6 +47,7 @@ from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.shapes import Shapes
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
+from tailrace.enumerator.snapshot_load import SnapshotLoad
 from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
@@ -58,6 +61,7 @@ from tailrace.errors import (
     TailraceError,
     coded,
 )
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
 from tailrace.model.table import TableId, TableSchema
@@ -67,6 +71,7 @@ from tailrace.sources.base import (
     GONE,
     TRUNCATED,
     Activity,
+    LoadWatch,
     Log,
     LogClock,
     LogRange,
@@ -124,6 +129,7 @@ class Enumerator:
         self._horizon = Horizon()
         self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect, compares=compares)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
+        self._read_tables = ReadTables(self._log_end)
         self._set_up(options, source)
         self._freshness = Freshness(self._log_clock, clock)
         is_limit = options.snapshot_max_held_log_bytes is not None
@@ -135,6 +141,7 @@ class Enumerator:
             rows_held=self._rows_held,
             held_log=lambda: self.log_room.held_bytes,
         )
+        self._load = SnapshotLoad(self._load_watch, clock)
         self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
         #: Whether no rows could be planned when it was tried last: their tables are locked.
@@ -160,21 +167,21 @@ class Enumerator:
             options, source, self._captured, parallelism=self._parallelism, follow=self._follow
         )
         self._shapes = Shapes(options, source, self._gaps, self._captured)
-        self._schema_events = SchemaEvents(source, options.schema_policy)
+        self._schema_events = SchemaEvents(source, options.schema_policy, options.columns)
         self._boundary = BoundaryPrefetch(source.boundary)
 
     def _catalog(self, options: SourceOptions, source: Source) -> CapturedTables:
         return CapturedTables(options, source, Gaps(options, source), self._horizon, self._clock)
 
-    def _use(self, offset: StreamOffset) -> None:
-        """Capture the tables that an offset says."""
+    def _use(self, offset: StreamOffset, columns: ColumnFilter | None = None) -> None:
+        """Capture the tables that an offset says, and some columns of them; None: those of the options."""
         tables = in_force(offset.setting, self._given.tables)
-        if tables == self._options.tables:
+        options = self._given.capturing(tables, columns)
+        if (options.tables, options.columns) == (self._options.tables, self._options.columns):
             return
-        if tables != self._given.tables:
+        if tables not in (self._given.tables, self._options.tables):
             _logger.warning("a signal has set the tables: %s", ", ".join(tables))
         self.close()
-        options = self._given.capturing(tables)
         self._set_up(options, registry.source(options))
 
     def hold(self) -> None:
@@ -227,6 +234,8 @@ class Enumerator:
             if self._log is None and self._rejoins(start) and not self._source.has_log(position):
                 return self._rejoin(start)  # before rows are read as of it
             self._source.confirm(position)
+            if self._follows_columns:
+                self._read_tables.look(start)
             offset = queue.resumed(with_parked(start, waiting))
             offset, log_range = self._advance_log(offset, limits)
         captured.require_read(start)
@@ -239,9 +248,17 @@ class Enumerator:
             offset = self._register(offset, log_range)
         offset = self._with_signals(start, offset, log_range)
         offset, told, again = self._shapes.advance(start, offset, log_range)
-        events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys(), told=told)
+        changed = column_changes(start, offset, self._options, captured.tables)
+        offset, again = changed.offset, again | changed.again
+        events = self._schema_events.of(
+            log_range,
+            captured.whole(),
+            left_out=offset.parked.keys(),
+            told=told,
+            captured=changed.events,
+        )
         offset = self._without_refused(start, replace(offset, schema=events))
-        offset = self._gaps.identified(self._with_rereads(offset, log_range, again))
+        offset = self._gaps.identified(self._with_rereads(start, offset, log_range, again))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
@@ -329,7 +346,7 @@ class Enumerator:
         return self._on_one_server(lambda: self._splits(start, end))
 
     def _splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
-        self._use(end)
+        self._use(end, end.columns)
         self._captured.require_checked()
         self._offset = end
         assert end.log is not None
@@ -344,10 +361,11 @@ class Enumerator:
             splits.extend(self._planner.log_splits(start, end, left_out))
         splits.extend(self._planner.replays(start, end, left_out))
         ranges = {name: found for name, found in ranges.items() if name not in left_out}
-        splits += self._planner.snapshot_splits(start, end, ranges)
+        splits += self._planner.snapshot_splits(start, end, ranges, self._load.share)
         if self._options is self._given:
             return splits
-        return [replace(split, tables=self._options.tables) for split in splits]
+        used = self._options
+        return [replace(split, tables=used.tables, columns=used.columns) for split in splits]
 
     @staticmethod
     def _has_log(start: StreamOffset, end: StreamOffset) -> bool:
@@ -388,12 +406,18 @@ class Enumerator:
         has_rows = self._offset.is_new or self._offset.tables or unfinished(self._offset)
         return self._pace.held_by if has_rows else ""
 
+    @property
+    def slowed_by(self) -> str:
+        """Why rows of tables are read slowly now; "" if they are not."""
+        return "" if self.held_by else self._load.slowed_by
+
     def close(self) -> None:
         """Stop following the log and close the connections."""
         if self._log is not None:
             self._log.close()
             self._log = None
         self._boundary.close()
+        self._load.close()
         self._source.close()
 
     def _on_one_server(self, plan: Callable[[], T]) -> T:
@@ -404,6 +428,7 @@ class Enumerator:
             self.close()
             self._source.server_changed()
             self._freshness.forget()
+            self._read_tables.forget()
             self._horizon.relocate(self._source)
             return plan()
 
@@ -526,7 +551,7 @@ class Enumerator:
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=(), shapes={})
-        offset = after_a_gap(offset)
+        offset = after_a_gap(replace(offset, columns=self._options.columns))
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
         for name in followed - self._captured.tables.keys() - self._captured.refused.keys():
@@ -543,11 +568,15 @@ class Enumerator:
         return offset
 
     def _with_rereads(
-        self, offset: StreamOffset, log_range: LogRange | None, again: set[str]
+        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None, again: set[str]
     ) -> StreamOffset:
         """`offset` with the tables read again whose rows have changed without entries in the log."""
         tables, events = self._captured.tables, self._schema_events
-        found = rereading.rewritten(offset, log_range, tables, events, self._options) | again
+        kept: set[str] = set()
+        if self._follows_columns and start.log is not None:
+            read = self._read_tables.before(self._source.position(start.log))
+            kept = followed(offset.schema, events.before, read)
+        found = again | rereading.rewritten(offset, log_range, tables, events, self._options, followed=kept)
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         offset = rereading.parked_rewritten(offset, log_range, self._options)
@@ -614,6 +643,7 @@ class Enumerator:
     ) -> tuple[StreamOffset, dict[str, list[KeyRange]]]:
         """`offset` with the cursors behind the rows that the batch reads, and their key ranges."""
         captured = self._captured
+        self._load.look(wanted=self._is_protected and self._has_unread_rows(offset))
         if not (self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range)):
             return offset, {}
         planned: dict[str, list[KeyRange]] = {}
@@ -653,8 +683,14 @@ class Enumerator:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
         would_end = self._horizon.upto is not None or start.mode == "snapshot"
         self._pace.look(ends=would_end)
+        if start.is_new and self._options.starting_position in ("initial", "snapshot"):
+            self._load.look(wanted=self._is_protected)  # while the catalog is read
         if would_end and (start.is_new or self._has_unread_rows(start)):
             self._pace.wait()
+
+    @property
+    def _is_protected(self) -> bool:
+        return self._options.snapshot_protection == "auto"
 
     def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
         """Look up the ends of the next batch's first chunks while the present batch is written."""
@@ -673,9 +709,8 @@ class Enumerator:
 
     def _budget(self, limits: Limits, row_bytes: int | None) -> tuple[int, int]:
         """The rows of a chunk, and the chunks of the batch."""
-        chunk_rows, splits = self._pace.chunks(
-            self._options.snapshot_chunk_rows, self._sizing.chunks(), row_bytes
-        )
+        chunk_rows, splits = self._load.chunks(self._options.snapshot_chunk_rows, self._sizing.chunks())
+        chunk_rows, splits = self._pace.chunks(chunk_rows, splits, row_bytes)
         if limits.max_rows is not None:
             chunk_rows = min(chunk_rows, limits.max_rows)
             splits = max(1, min(splits, limits.max_rows // chunk_rows))
@@ -710,8 +745,19 @@ class Enumerator:
     def _activity(self) -> Activity:
         return self._source.activity()
 
+    def _load_watch(self) -> LoadWatch | None:
+        return self._source.load_watch()
+
     def _rows_held(self) -> str:
         return self._source.rows_held()
+
+    def _log_end(self) -> Any:
+        return self._source.log_end()
+
+    @property
+    def _follows_columns(self) -> bool:
+        """Whether targets rename and drop columns by statements in the log."""
+        return self._source.logs_statements and self._options.former_columns == "follow"
 
     def _log_clock(self, position: Position) -> LogClock | None:
         return self._source.log_clock(position)

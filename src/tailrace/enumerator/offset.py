@@ -22,7 +22,9 @@
      "waits": {"01JA...": {...position...}},              requests that wait until the log is read to there
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
      "answers": [{...answer...}],                         what became of signals (`model.signal`)
-     "set": {"tables": [...], "instead_of": [...]}}       tables that a signal has set (`model.table_setting`)
+     "set": {"tables": [...], "instead_of": [...]},       tables that a signal has set (`model.table_setting`)
+     "columns": {"exclude": [...], "unchanged": false}}   columns that are left out, and whether updates are
+                                                          that change no others (`model.column_filter`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
 a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
@@ -38,7 +40,8 @@ and `blocking`; older versions ignore them. So was `shapes`: a table without one
 of its columns. Version 3 has `parked`, and is written while a table is: an older Tailrace would read such a
 table as a new one. Version 4 has `where`, and is written while a table is read with a condition: an older
 Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's tables hold: an
-older Tailrace would capture those of the option.
+older Tailrace would capture those of the option. Version 6 has `columns`, and is written while columns are
+left out: an older Tailrace would take them in, without values in the rows that were read before.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.errors import StateError
+from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
 from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.parked import Parked, parked_tables
 from tailrace.model.schema_change import SchemaEvent
@@ -56,8 +60,10 @@ from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
 from tailrace.model.table_setting import TableSetting
 
-VERSION = 5
-#: Written while no signal's tables hold.
+VERSION = 6
+#: Written while no columns are left out.
+_SET_VERSION = 5
+#: Written while no signal's tables hold either.
 _WHERE_VERSION = 4
 #: Written while no table is read with a condition either.
 _PARKED_VERSION = 3
@@ -201,6 +207,7 @@ class StreamOffset:
         answers: what became of signals in the batch that ends here.
         setting: the tables that a signal has set; None: those of the option `tables` are captured.
         shapes: the columns by which the stream knows its tables, by name, as far as the log lacks them.
+        columns: the columns that are captured, in the batch that ends here.
     """
 
     mode: str = ""
@@ -221,6 +228,7 @@ class StreamOffset:
     answers: tuple[Answer, ...] = ()
     setting: TableSetting | None = None
     shapes: Mapping[str, KnownShape] = field(default_factory=dict)
+    columns: ColumnFilter = ALL_COLUMNS
 
     @property
     def is_new(self) -> bool:
@@ -313,7 +321,10 @@ class StreamOffset:
             value["answers"] = [answer.to_json() for answer in self.answers]
         if self.setting is not None:
             value["set"] = self.setting.to_json()
-        if self.again or self.requests or self.gaps or self.forgot or self.parked or self.setting:
+        if self.columns != ALL_COLUMNS:
+            value["columns"] = self.columns.to_json()
+        plain = not (self.again or self.requests or self.gaps or self.forgot or self.parked)
+        if not plain or self.setting or self.columns.has_lists:
             value["v"] = self._version()
             value["again"] = {n: r.to_json() for n, r in sorted(self.again.items())}
             value["requests"] = list(self.requests)
@@ -322,8 +333,10 @@ class StreamOffset:
         return value
 
     def _version(self) -> int:
-        if self.setting is not None:
+        if self.columns.has_lists:
             return VERSION
+        if self.setting is not None:
+            return _SET_VERSION
         if any(reread.where is not None for reread in self.again.values()):
             return _WHERE_VERSION
         return _PARKED_VERSION if self.parked else _FORMER_VERSION
@@ -364,4 +377,5 @@ class StreamOffset:
             tuple(Answer.from_json(answer) for answer in value.get("answers", ())),
             None if value.get("set") is None else TableSetting.from_json(value["set"]),
             {n: KnownShape.from_json(shape) for n, shape in value.get("shapes", {}).items()},
+            ColumnFilter.from_json(value.get("columns", {})),
         )

@@ -98,8 +98,18 @@ def rewritten(
     tables: Mapping[str, CapturedTable],
     events: SchemaEvents,
     options: SourceOptions,
+    *,
+    followed: Collection[str] = (),
 ) -> set[str]:
     """The known tables that the log, or a changed key, shows to be rewritten.
+
+    Args:
+        offset: the end of a batch.
+        log_range: its share of the log.
+        tables: the catalog.
+        events: the schema changes.
+        options: the stream's options.
+        followed: tables whose renamed and dropped columns targets rename and drop (`followed_columns`).
 
     Raises:
         KeyChangedError: a key is gone, and its table is not read again.
@@ -112,7 +122,7 @@ def rewritten(
                 raise error
             found.add(name)
     if log_range is not None:
-        found |= {str(table) for table in log_range.rewritten} - events.kept(offset.schema)
+        found |= {str(table) for table in log_range.rewritten} - events.kept(offset.schema) - set(followed)
         if not refreshes(offset, options) and events.truncates:
             found |= {str(table) for table in log_range.truncated}
         # a name with two dots may be meant or not: a table that is read once more is harmless

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.errors import SchemaMismatchError
+from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
 from tailrace.model.schema_change import SchemaChange, SchemaEvent, TableDropped, TableTruncated
 from tailrace.model.schema_policy import Action, SchemaPolicy
 from tailrace.model.table import TableSchema
@@ -23,12 +24,15 @@ class SchemaEvents:
     Args:
         source: the database.
         policy: the settings.
+        columns: the columns that are captured: of others there are no events.
     """
 
-    def __init__(self, source: Source, policy: SchemaPolicy) -> None:
+    def __init__(self, source: Source, policy: SchemaPolicy, columns: ColumnFilter = ALL_COLUMNS) -> None:
         self._source = source
+        self._columns = columns
         self._policy = policy
         self._known: dict[str, TableSchema] = {}
+        self._before: Mapping[str, TableSchema] = {}
 
     def of(
         self,
@@ -37,31 +41,40 @@ class SchemaEvents:
         *,
         left_out: Collection[str] = (),
         told: Sequence[SchemaEvent] = (),
+        captured: Sequence[SchemaEvent] = (),
     ) -> tuple[SchemaEvent, ...]:
         """The schema changes of a batch.
 
         Args:
             log_range: its share of the log.
-            catalog: the captured tables that exist now; read after the range, if that has schema changes.
+            catalog: the captured tables that exist now, with all columns; read after the range, if that has
+                schema changes.
             left_out: tables of which the batch has nothing, as they are parked.
             told: those at its begin that the log does not have (`shapes`).
+            captured: those because other columns are captured now (`column_changes`).
 
         Raises:
             SchemaMismatchError: the settings say that the stream stops.
         """
         found = () if log_range is None else self._source.schema_events(log_range, self._known, catalog)
-        events = tuple(event for event in (*told, *found) if event.table not in left_out)
+        seen = (*captured, *self._columns.events((*told, *found)))
+        events = tuple(event for event in seen if event.table not in left_out)
         self._require_allowed(events)
+        self._before = self._known
         if log_range is None:
             self._known = self._known or dict(catalog)
             return events
-        if not log_range.ddl_ahead:
-            self._known = dict(catalog)
+        self._known = dict(self._known if log_range.ddl_ahead else catalog)
         for event in found if log_range.ddl_ahead else ():
             self._known.pop(event.table, None)
             if event.after is not None:
                 self._known[event.table] = event.after
         return events
+
+    @property
+    def before(self) -> dict[str, TableSchema]:
+        """The schemas, of captured columns, before the changes of the batch that was planned last."""
+        return {name: self._columns.schema(schema) for name, schema in self._before.items()}
 
     def forget(self) -> None:
         """Forget the schemas from before: a part of the log is skipped."""

@@ -7,10 +7,8 @@ some (`LogRange.may_have_signals`), so that nothing is decoded here but such ran
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pyarrow.compute as pc
@@ -39,7 +37,7 @@ class SignalTable:
         name = options.signal_data_collection
         assert name is not None
         self._name = name
-        self._options = replace(options, tables=(re.escape(name),), capture_helper_tables=True)
+        self._options = options.capturing_only(name)
 
     def read(self, log: Log, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[str, Signal]]:
         """The signals in `(start, end]` of the log, in order, each with an id of its own.

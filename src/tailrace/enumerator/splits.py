@@ -110,9 +110,19 @@ class SplitPlanner:
         return found
 
     def snapshot_splits(
-        self, start: StreamOffset, end: StreamOffset, ranges: Mapping[str, list[KeyRange]]
+        self,
+        start: StreamOffset,
+        end: StreamOffset,
+        ranges: Mapping[str, list[KeyRange]],
+        time_share: float | None = None,
     ) -> list[SnapshotSplit]:
         """The key ranges of tables, as of the batch's end.
+
+        Args:
+            start: the batch's start.
+            end: its end.
+            ranges: the key ranges.
+            time_share: the share of the time in which the server may work for all of them; None: all of it.
 
         Raises:
             KeyChangedError: a table's key is gone, and it is not read again.
@@ -134,8 +144,11 @@ class SplitPlanner:
                 split = SnapshotSplit(
                     schemas[name], r.after, r.upto, as_of, page_rows, reread=name in end.again, where=where
                 )
-                splits.extend(self._source.divided(split, self._parallelism))
-        return splits
+                splits.extend(self._source.divided(split, self._parallelism if time_share is None else 1))
+        if time_share is None:
+            return splits
+        at_once = max(1, min(len(splits), self._parallelism))
+        return [replace(split, time_share=time_share / at_once) for split in splits]
 
     def _condition(self, end: StreamOffset, name: str, schema: TableSchema) -> str | None:
         """The condition by which a table's rows are read again; None: all are read.

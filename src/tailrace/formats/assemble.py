@@ -17,6 +17,7 @@ from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.flattened import Flat, FlatEncoding
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.formats.encodings.avro import AvroEncoding
@@ -27,7 +28,7 @@ from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
 
 KeyEncoding = Literal["json", "avro", "protobuf"]
-ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf"]
+ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf", "flat-json"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ class KeyValueFormat:
 
     def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:
         """See MessageFormat."""
-        if table == MESSAGES and not all(isinstance(e, JsonEncoding) for e in (self.key, self.value)):
+        if table == MESSAGES and not all(
+            isinstance(e, (JsonEncoding, FlatEncoding)) for e in (self.key, self.value)
+        ):
             raise SinkError(
                 "logical messages can only be written in JSON",
                 "their envelope differs from that of rows",
@@ -117,6 +120,7 @@ def key_value_format(
     schemas: bool = False,
     tombstones: bool = True,
     context: Mapping[str, str] | None = None,
+    flat: Flat | None = None,
 ) -> KeyValueFormat:
     """Create the format that the options select.
 
@@ -127,6 +131,10 @@ def key_value_format(
         schemas: Debezium's `schemas.enable`: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`.
         context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
+        flat: what `flat-json` writes; None: rows alone.
+
+    Raises:
+        ConfigError: `flat` names a field that the source's kind does not have.
     """
     format_ = DebeziumFormat(envelopes, schemas)
 
@@ -136,6 +144,8 @@ def key_value_format(
                 return AvroEncoding(envelopes)
             case "protobuf":
                 return ProtobufEncoding(envelopes)
+            case "flat-json":
+                return FlatEncoding(format_, flat or Flat())
             case "canal-json":
                 return CanalEncoding(format_)
             case "json" | "debezium-json":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.table import TableId, TableSchema
 
 #: Values of a table's key columns in key order, as JSON values: int, str (text, decimal and temporal
@@ -29,6 +30,9 @@ class SnapshotSplit:
         where: a condition (`model.condition`). Other rows are left out, unless they change while they are
             read; None: all rows.
         tables: the patterns of the captured tables; None: those of the stream's options.
+        columns: the captured columns; None: those of the stream's options.
+        time_share: the share of the time, below 1, in which the server may work for the split: the reader
+            pauses. None: all of the time.
     """
 
     table: TableSchema
@@ -40,6 +44,8 @@ class SnapshotSplit:
     reread: bool = False
     where: str | None = None
     tables: tuple[str, ...] | None = None
+    columns: ColumnFilter | None = None
+    time_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class LogSplit:
         ambiguous: the captured tables whose text another table may have, too: nothing of that one is emitted.
             It may be in the log although the catalog does not show it, as the user may not read it.
         tables: the patterns of the captured tables; None: those of the stream's options.
+        columns: the captured columns; None: those of the stream's options.
     """
 
     start: Mapping[str, Any]
@@ -90,6 +97,7 @@ class LogSplit:
     share: tuple[int, int] | None = None
     ambiguous: frozenset[TableId] = frozenset()
     tables: tuple[str, ...] | None = None
+    columns: ColumnFilter | None = None
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""

@@ -23,6 +23,7 @@ from typing import Any
 from tailrace.config.sinks import (
     ConsoleSettings,
     KafkaSettings,
+    OpenSearchSettings,
     ReplicaSettings,
     SinkSettings,
 )
@@ -45,6 +46,8 @@ def sink_key(settings: SinkSettings) -> str:
             place = (*map(str, settings.address[1:]), getattr(settings, "schema", ""))
         case KafkaSettings():
             place = (settings.bootstrap_servers, settings.topic_prefix)
+        case OpenSearchSettings():
+            place = settings.urls
         case _:
             place = (absolute(settings.path),)
     digest = hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]

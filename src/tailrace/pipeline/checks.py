@@ -27,6 +27,7 @@ from tailrace.config.sinks import (
     IcebergSettings,
     KafkaSettings,
     MySqlSettings,
+    OpenSearchSettings,
     PostgresSettings,
     SinkSettings,
 )
@@ -35,6 +36,7 @@ from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
+from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.registry import make_sink
 from tailrace.sinks.shared_targets import SharedTargets, SourceOfTarget
 from tailrace.sources import registry
@@ -134,6 +136,8 @@ def _sink(
             yield from _opened(name, settings.bootstrap_servers, lambda: _kafka(settings))
             if settings.schema_registry_url is not None:
                 yield from _opened(name, settings.schema_registry_url, lambda: _schema_registry(settings))
+        case OpenSearchSettings():
+            yield from _opened(name, settings.urls[0], lambda: _opensearch(settings))
         case MySqlSettings() | PostgresSettings():
             where = f"{settings.server.host}:{settings.server.port}"
             yield from _opened(name, where, lambda: _replica(settings, pipeline))
@@ -166,6 +170,11 @@ def _kafka(settings: KafkaSettings) -> str:
 
     count = len(Cluster(Client(settings.bootstrap_servers, settings.properties)).names())
     return f"answers, {count} topics"
+
+
+def _opensearch(settings: OpenSearchSettings) -> str:
+    version = OpenSearchClient.of(settings).request("GET", "/").body.get("version", {})
+    return f"answers, {version.get('distribution', 'version')} {version.get('number', 'unknown')}"
 
 
 def _schema_registry(settings: KafkaSettings) -> str:

@@ -15,6 +15,7 @@ from tailrace.config.sinks import (
     FileSettings,
     IcebergSettings,
     KafkaSettings,
+    OpenSearchSettings,
     PostgresSettings,
     ReplicaSettings,
     SinkSettings,
@@ -22,6 +23,7 @@ from tailrace.config.sinks import (
 from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId
 from tailrace.sinks.iceberg.names import identifier, location
+from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import absolute, is_local
@@ -58,6 +60,9 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
             return DatasetName(f"kafka://{server}", Topics(settings.topic_prefix, router).topic(table))
         case ReplicaSettings():
             return _replica(settings, router.target(table))
+        case OpenSearchSettings():
+            server = urlsplit(settings.urls[0]).netloc
+            return DatasetName(f"opensearch://{server}", alias_of(router.target(table)))
         case IcebergSettings():
             return _directory(location(absolute(settings.path), identifier(router.target(table))))
         case _:
@@ -66,7 +71,11 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
 
 def holds_rows(settings: SinkSettings) -> bool:
     """Whether a sink's targets have the columns of the source's tables, rather than messages."""
-    return isinstance(settings, FileSettings | ReplicaSettings) or settings.type in ("delta", "iceberg")
+    return isinstance(settings, FileSettings | ReplicaSettings) or settings.type in (
+        "delta",
+        "iceberg",
+        "opensearch",
+    )
 
 
 def _replica(settings: ReplicaSettings, target: str) -> DatasetName:

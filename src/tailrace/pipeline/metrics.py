@@ -199,6 +199,7 @@ class Metrics(Collector):
             ("log_left_bytes", view.left_bytes, "Bytes until the server removes the log at the position."),
             ("log_headroom_seconds", view.room_s, "Time until the server removes the log at the position."),
             ("log_bytes_per_second", view.log_rate, "Rate by which the server's log grows."),
+            ("snapshot_slowed", int(view.is_slowed), "1: rows of tables are read slowly."),
             ("merge_pending_rows", view.pending_rows, "Changes that wait for a merge."),
             ("parked_tables", len(view.parked), "Tables that the stream leaves out."),
         ):

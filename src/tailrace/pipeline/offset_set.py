@@ -77,6 +77,7 @@ def continued(
         requests=tuple(dict.fromkeys([*former.requests, *new.requests])),
         waits={**former.waits, **new.waits},
         forgot=former.forgot or new.forgot,
+        columns=former.columns,  # those that targets have: the stream compares them with the options
     )
     for name in sorted(again):
         end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))

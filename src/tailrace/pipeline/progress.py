@@ -99,6 +99,7 @@ class StreamView:
         left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
         room_s: seconds until the server may remove the log at the position; None: never, or not known.
         log_rate: bytes per second by which the server's log grows.
+        is_slowed: whether rows of tables are read slowly, as others use the server.
         pending_rows: changes that are durable and that readers of the targets do not see yet.
         parked: tables that the stream leaves out, with the commit time of the last change that targets have
             of each, milliseconds since 1970 UTC; None: not known, or they lack rows of it.
@@ -119,6 +120,7 @@ class StreamView:
     left_bytes: int | None = None
     room_s: float | None = None
     log_rate: float | None = None
+    is_slowed: bool = False
     pending_rows: int | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
     sinks: Mapping[str, list[str | None]] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class StreamView:
         room = latest.get("room") or {}
         self.held_bytes, self.left_bytes = room.get("held"), room.get("left")
         self.room_s, self.log_rate = room.get("s"), room.get("rate")
+        self.is_slowed = bool(latest.get("slowed_by"))
         if head and "held_bytes" in head:  # newer
             self.held_bytes, self.left_bytes = head["held_bytes"], head.get("left_bytes")
         complete_us = latest.get("complete_us")

@@ -53,6 +53,7 @@ class RunState:
             1970 UTC by the source's clock; None: not known.
         log_rate: bytes per second by which the server's log grows; None: not known.
         held_by: the limit because of which no rows of tables are read now; "": there is none.
+        slowed_by: why rows of tables are read slowly now; "": they are not.
     """
 
     host: str
@@ -67,6 +68,7 @@ class RunState:
     complete_us: int | None = None
     log_rate: float | None = None
     held_by: str = ""
+    slowed_by: str = ""
 
     @classmethod
     def read(cls, checkpoint: str) -> RunState | None:
@@ -129,6 +131,7 @@ class RunNotes:
             "complete_us": found.get("complete_us"),
             "log_rate": (found.get("room") or {}).get("rate"),
             "held_by": found.get("held_by", ""),
+            "slowed_by": found.get("slowed_by", ""),
         }
         self._note(**{name: value for name, value in known.items() if value is not None})
 

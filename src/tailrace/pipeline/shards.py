@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings, IcebergSettings, ReplicaSettings, SinkSettings, WriteMode
+from tailrace.config.sinks import (
+    DeltaSettings,
+    IcebergSettings,
+    OpenSearchSettings,
+    ReplicaSettings,
+    SinkSettings,
+    WriteMode,
+)
 from tailrace.model.table import TableId
 from tailrace.sinks.route import Router
 from tailrace.sources.preflight import Finding, Severity
@@ -41,4 +48,4 @@ def shard_findings(pipeline: Pipeline, tables: Iterable[TableId]) -> Iterator[Fi
 def _holds_rows(settings: SinkSettings) -> bool:
     if isinstance(settings, DeltaSettings | IcebergSettings):
         return settings.mode is not WriteMode.CHANGELOG
-    return isinstance(settings, ReplicaSettings)
+    return isinstance(settings, ReplicaSettings | OpenSearchSettings)

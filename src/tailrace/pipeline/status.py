@@ -383,6 +383,7 @@ def _run_json(run: RunState) -> dict[str, Any]:
         "ended": run.ended,
         "step": run.step,
         "held_by": run.held_by,
+        "slowed_by": run.slowed_by,
         "restarts": run.restarts,
         "error": error,
     }

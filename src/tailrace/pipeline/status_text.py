@@ -30,6 +30,8 @@ def lines(status: Status, pipeline_file: str) -> Iterator[str]:
         yield f"  last error {_ago(status, error['at_ms'])}: {text}"
     if status.run is not None and status.run.runs and status.run.held_by:
         yield f"  no rows of tables are read for now, only the log: {printable(status.run.held_by)}"
+    if status.run is not None and status.run.runs and status.run.slowed_by:
+        yield f"  rows of tables are read slowly for now: {printable(status.run.slowed_by)}"
     if status.last is None:
         yield f"no batch yet in checkpoint {printable(status.checkpoint)}"
         return

@@ -101,8 +101,7 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
 
 def _former_columns(pipeline: Pipeline) -> dict[str, str]:
     """The option by which a table is not read again when its columns are renamed or dropped."""
-    follows = pipeline.source.dialect == "postgresql" and pipeline.follows_former_columns
-    return {"formerColumns": "follow"} if follows else {}
+    return {"formerColumns": "follow"} if pipeline.follows_former_columns else {}
 
 
 def _requests_path(pipeline: Pipeline) -> str:

@@ -22,8 +22,14 @@ from tailrace.model.table import TableSchema
 from tailrace.sources.base import Session
 
 
-def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
+def read_log(split: LogSplit, session: Session, *, skips_unchanged: bool = False) -> Iterator[ChangeBatch]:
     """The changes of `split` that belong to its batch, in log order per table.
+
+    Args:
+        split: the split.
+        session: a session with the database.
+        skips_unchanged: whether to leave out updates that change no captured column. A target has such rows
+            already, or the rows are read later.
 
     Raises:
         SchemaMismatchError: a table's key has other columns than the cursor of its snapshot.
@@ -31,6 +37,8 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
     for batch in session.changes(split):
         with concerning(batch.table.id):
             changes = split_key_updates(batch)
+            if skips_unchanged and not len(changes := without_unchanged(changes)):
+                continue
             cursor = split.cursors.get(changes.table.id)
             mask = None
             if cursor is not None:
@@ -43,6 +51,33 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
             yield changes
         elif pc.any(mask).as_py():
             yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
+
+
+def without_unchanged(batch: ChangeBatch) -> ChangeBatch:
+    """A batch without the updates whose rows are the same before and after, as far as the log shows that."""
+    if batch.before is None or batch.after is None or batch.absent_before or batch.absent_after:
+        return batch
+    same = batch.op.to_numpy() == OP_UPDATE
+    for old, new in zip(batch.before.flatten(), batch.after.flatten(), strict=True):
+        if not same.any():
+            return batch
+        same &= _equal(old, new)
+    return batch if not same.any() else batch.take(pa.array(np.flatnonzero(~same)))
+
+
+def _equal(old: pa.Array, new: pa.Array) -> np.ndarray:
+    """For each value whether it is the same; NULL equals NULL."""
+    both_null = pc.and_(old.is_null(), new.is_null()).to_numpy(zero_copy_only=False)
+    if pa.types.is_nested(old.type):  # Arrow does not compare lists; texts tell 0.0 from -0.0
+        pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
+        found = np.array([repr(a) == repr(b) for a, b in pairs], bool)
+    else:
+        if pa.types.is_floating(old.type):
+            bits = pa.int32() if old.type == pa.float32() else pa.int64()
+            old, new = old.view(bits), new.view(bits)
+        found = pc.fill_null(pc.equal(old, new), False).to_numpy(zero_copy_only=False)
+    equal: np.ndarray = found | both_null
+    return equal
 
 
 def _require_key(cursor: TableSchema, changes: TableSchema) -> None:

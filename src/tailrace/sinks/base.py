@@ -220,6 +220,16 @@ class CellBatch:
                 self.id, target, unread, "keeps columns that were renamed or dropped"
             )
 
+    def keeps_columns(self, target: str, tables: Iterable[TableId]) -> None:
+        """Say that a target of several tables keeps all columns: those of `lacks_columns` are read again.
+
+        Args:
+            target: its name.
+            tables: all its tables.
+        """
+        changed = {event.table for event in self.column_events if event.changes}
+        self.lacks_columns(target, [table for table in tables if str(table) in changed])
+
     @property
     def spark(self) -> SparkSession:
         """The stream's own session."""

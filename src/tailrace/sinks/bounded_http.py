@@ -22,6 +22,10 @@ from urllib.parse import urlsplit
 MOST_BYTES = 16 << 20
 
 
+class AnswerTooLargeError(http.client.HTTPException):
+    """The answer has more bytes than are read."""
+
+
 @dataclass(frozen=True)
 class HttpAnswer:
     """A server's answer.
@@ -44,8 +48,10 @@ def send(
     *,
     tls: Callable[[], ssl.SSLContext],
     timeout_s: float,
+    method: str | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> HttpAnswer:
-    """POST `body` to `url`, or GET without one.
+    """Send a request: POST `body` to `url`, or GET without one, unless `method` says otherwise.
 
     Args:
         url: http or https.
@@ -53,6 +59,8 @@ def send(
         headers: the request's headers.
         tls: makes the TLS context for https.
         timeout_s: time limit for connecting, and for the request as a whole, seconds.
+        method: the request's method.
+        most_bytes: most bytes of the answer.
 
     Raises:
         OSError, http.client.HTTPException: there is no answer, or it is not HTTP, too large or too slow.
@@ -62,10 +70,10 @@ def send(
     if url.startswith("https:"):
         handlers.append(_Https(deadline, tls()))
     opener = urllib.request.build_opener(*handlers)
-    request = urllib.request.Request(url, body, dict(headers))  # noqa: S310 - the caller checks the scheme
+    request = urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310 - the caller checks the scheme
     try:
         with deadline:
-            answer = _answer(opener, request, timeout_s)
+            answer = _answer(opener, request, timeout_s, most_bytes)
     except (OSError, http.client.HTTPException):
         if not deadline.is_over:
             raise
@@ -75,21 +83,21 @@ def send(
 
 
 def _answer(
-    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout_s: float
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout_s: float, most_bytes: int
 ) -> HttpAnswer:
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            return HttpAnswer(answer.status, _read(answer))
+            return HttpAnswer(answer.status, _read(answer, most_bytes))
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location") if 300 <= error.code < 400 else None
-            return HttpAnswer(error.code, _read(error), location and _origin(location))
+            return HttpAnswer(error.code, _read(error, most_bytes), location and _origin(location))
 
 
-def _read(answer: Any) -> bytes:
-    body: bytes = answer.read(MOST_BYTES + 1)
-    if len(body) > MOST_BYTES:
-        raise http.client.HTTPException(f"the answer has more than {MOST_BYTES >> 20} MiB")
+def _read(answer: Any, most_bytes: int) -> bytes:
+    body: bytes = answer.read(most_bytes + 1)
+    if len(body) > most_bytes:
+        raise AnswerTooLargeError(f"the answer has more than {most_bytes >> 20} MiB")
     return body
 
 

@@ -4,6 +4,7 @@ Each sink keeps them where a batch that comes again puts the same rows once:
 
     replicas          the table `_tailrace_quarantine`, in the transaction that writes the other rows
     Kafka             the topic `<topic-prefix>.__quarantine`, in the writer's transaction
+    OpenSearch        the index `tailrace_quarantine`, by ids that are the same each time
     Delta, Iceberg    <path>/_tailrace/quarantine/<stream>/<table>/<batch>.jsonl (`Quarantine`)
 
 `Quarantine` replaces the file of a batch that comes again. It is written before the batch, whose other rows

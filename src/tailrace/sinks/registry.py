@@ -21,6 +21,7 @@ from tailrace.config.sinks import (
     KafkaSettings,
     MySqlSettings,
     OnError,
+    OpenSearchSettings,
     ParquetSettings,
     PostgresSettings,
     RefusedRow,
@@ -106,6 +107,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
 
             own_source = OwnSource(pipeline.source, settings)
             return ReplicaSink(settings, router, pipeline.source.dialect, own_source)
+        case OpenSearchSettings():
+            from tailrace.sinks.opensearch.sink import OpenSearchSink
+
+            return OpenSearchSink(settings, router)
         case ConsoleSettings():
             from tailrace.sinks.console import ConsoleSink
 
@@ -158,6 +163,10 @@ def standing(
 
             newest_by_target = replica.newest_batches(settings, source, stream.query)
             return SinkStanding({name: TargetStanding(n) for name, n in newest_by_target.items()})
+        case OpenSearchSettings():
+            from tailrace.sinks.opensearch import standing as opensearch
+
+            return SinkStanding(opensearch.targets(settings, router, tables, stream))
         case _:
             return SinkStanding()
 
@@ -186,5 +195,9 @@ def quarantine_of(settings: SinkSettings, pipeline: Pipeline, stream: StreamId) 
             from tailrace.sinks.replica.standing import ReplicaQuarantine
 
             return ReplicaQuarantine(settings, pipeline.source.dialect, stream.query)
+        case OpenSearchSettings():
+            from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
+
+            return OpenSearchQuarantine(settings, stream.query)
         case _:
             return None

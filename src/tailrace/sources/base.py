@@ -131,6 +131,25 @@ class Activity:
     replica_lag_s: float | None = None
 
 
+class LoadWatch(Protocol):
+    """Looks at what others do on a server; used by one thread."""
+
+    def others(self) -> float | None:
+        """The sessions of others that run a statement now, or did on average since the last call.
+
+        Those of Tailrace and of replication are left out, and those that only wait for locks or sleep.
+
+        Returns:
+            None: it is not known yet, or the user may not see it.
+
+        Raises:
+            TailraceError: the server does not answer, or refuses.
+        """
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
 class CapturedTable(Protocol):
     """A table found in the catalog."""
 
@@ -147,8 +166,12 @@ class CapturedTable(Protocol):
         """Every key by which its rows can be read; the schema's is one of them."""
 
     @property
+    def whole(self) -> TableSchema:
+        """The schema with the columns that the stream's column filter leaves out."""
+
+    @property
     def left_out(self) -> tuple[str, ...]:
-        """Columns that are not in the schema, as the log does not have them in all row images."""
+        """Columns that are not in the schema: of the column filter, or not in all row images of the log."""
 
     @property
     def key_in(self) -> KeyPlace:
@@ -260,7 +283,7 @@ class Log(ABC):
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a key range: all the rows in `(after, upto]`."""
+    """Some rows of a key range: all the rows in `(after, upto]`, each as some SELECT saw it."""
 
     rows: pa.StructArray
     after: Key | None
@@ -276,9 +299,11 @@ class Source(ABC):
     Attributes:
         holds_snapshots: whether rows without a stream can be read as of a position only while this object is
             open: it holds a snapshot, and no log is kept to rewind by.
+        logs_statements: whether the log has the statements of schema changes.
     """
 
     holds_snapshots: ClassVar[bool] = False
+    logs_statements: ClassVar[bool] = False
 
     @abstractmethod
     def require(self) -> Mapping[str, TailraceError]:
@@ -334,6 +359,13 @@ class Source(ABC):
             SourceError: the user may not see it.
             TransientSourceError: the server cannot be reached.
         """
+
+    def load_watch(self) -> LoadWatch | None:
+        """What looks at the load of the server that rows are read from, by a connection of its own.
+
+        None: nothing can be known of it.
+        """
+        return None
 
     def rows_held(self) -> str:
         """Why no rows can be read now from the server of `snapshotUrl`; "": they can be, or there is none."""
@@ -598,7 +630,11 @@ class Session(ABC):
 
     @abstractmethod
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range as they are now, page by page, each one consistent SELECT.
+        """The rows of the split's range as they are now, page by page.
+
+        A page is one SELECT, or several of parts of its range. All of them begin after the page before was
+        used, and end before the page is returned: so what they saw lies between the split's position and the
+        log's end after that, and the log in between has every row that differs or that they saw twice.
 
         Rows of a table that was altered since it was planned may have another schema.
         """

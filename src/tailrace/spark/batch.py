@@ -89,7 +89,7 @@ def _splits(source: Source, options: SourceOptions) -> Iterator[SnapshotSplit]:
     if not tables:
         raise ConfigError(
             "no table is captured",
-            f"no table matches {', '.join(f'`{p}`' for p in options.tables)}",
+            f"no table matches {options.choice}",
             "each pattern must match a whole `database.table`; a dot matches any character",
             code="TR-1401",
         )

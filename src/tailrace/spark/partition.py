@@ -55,7 +55,8 @@ def read_split(
         layout: converts changes to rows.
         follows: whether the reader follows the log, too, and reads a table again that was rewritten.
     """
-    session = registry.session(options.capturing(split.tables))
+    options = options.capturing(split.tables, split.columns)
+    session = registry.session(options)
     try:
         if isinstance(split, SnapshotSplit):
             exact = options.exactly_once
@@ -67,7 +68,8 @@ def read_split(
                 changes = read_until_lost(changes)
             point, changes = "snapshot.batch", _concerning(split.table.id, changes)
         else:
-            changes = in_share(_log(split, session), split.share)
+            skips_unchanged = options.columns.skips_unchanged
+            changes = in_share(_log(split, session, skips_unchanged=skips_unchanged), split.share)
             point = "log.batch"
         for rows in layout.rows(changes):
             yield rows
@@ -76,10 +78,10 @@ def read_split(
         session.close()
 
 
-def _log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
+def _log(split: LogSplit, session: Session, *, skips_unchanged: bool) -> Iterator[ChangeBatch]:
     """The changes of a log split; a parked table whose changes are gone is parked again."""
     try:
-        yield from read_log(session.located(split), session)
+        yield from read_log(session.located(split), session, skips_unchanged=skips_unchanged)
     except PositionLostError as error:
         if split.parked is None:
             raise

@@ -56,7 +56,7 @@ def require_same(stored: Mapping[str, Any], options: SourceOptions) -> None:
         raise StateError(
             "the checkpoint belongs to a stream of other tables",
             f"it has read {', '.join(f'`{name}`' for name in known[:5])}{more}; the option `tables` is now "
-            f"{', '.join(f'`{pattern}`' for pattern in options.tables)}, which matches none of them",
+            f"{options.choice}, which matches none of them",
             f"{_HINT.format('tables')}; to add tables to a stream, keep its own in `tables`",
             code="TR-6007",
         )

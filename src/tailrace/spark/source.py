@@ -197,7 +197,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
         time up to which the stream is complete with the newest batch, `complete_us` of the enumerator, and
         how long the server keeps the log, `room` of `enumerator.log_room`; and why no rows of tables are read
-        now, `held_by`.
+        now, `held_by`, or why slowly, `slowed_by`.
         """
         head = self._open().head()
         if head.is_new:
@@ -219,6 +219,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             value["room"] = room
         if held_by := self._open().held_by:
             value["held_by"] = held_by
+        if slowed_by := self._open().slowed_by:
+            value["slowed_by"] = slowed_by
         return value
 
     @in_short

@@ -7,6 +7,7 @@ from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
 from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
+from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
 from tailrace_dev.servers.server import DevServer
 
@@ -15,11 +16,13 @@ __all__ = [
     "KafkaServer",
     "MariaDbServer",
     "MySqlServer",
+    "OpenSearchServer",
     "PostgresServer",
     "RegistryServer",
     "start_kafka",
     "start_mariadb",
     "start_mysql",
+    "start_opensearch",
     "start_postgres",
     "start_registry",
 ]

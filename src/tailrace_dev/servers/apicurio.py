@@ -1,10 +1,9 @@
 """Schema registries: Apicurio Registry, which speaks Confluent's REST interface below `/apis/ccompat/v7`.
 
 The program is an archive (classifier `all`) on Maven Central, downloaded by the Ivy that comes with Spark:
-Spark's own resolver handles jars only. It needs Java 21, which Spark does not: the `java` that Spark runs,
-the one on PATH and those below /usr/lib/jvm are tried, else Debian's package is unpacked. Schemas are kept in
-memory: a registry that is stopped or killed loses them. It listens on the loopback interface, without
-passwords: every user of the machine can read and register schemas.
+Spark's own resolver handles jars only. It needs Java 21 (`java21`). Schemas are kept in memory: a registry
+that is stopped or killed loses them. It listens on the loopback interface, without passwords: every user of
+the machine can read and register schemas.
 """
 
 from __future__ import annotations
@@ -13,25 +12,23 @@ import shutil
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
-from tailrace.java import java, java_version, require_java
+from tailrace.java import require_java
 from tailrace.pinned import verify
-from tailrace_dev.servers import account, debian
+from tailrace_dev.servers import account
 from tailrace_dev.servers.jars import spark_jar
+from tailrace_dev.servers.java21 import java_21
 from tailrace_dev.servers.launch import Starter
-from tailrace_dev.servers.program import Program, matches, run
+from tailrace_dev.servers.program import Program, require_only, run
 from tailrace_dev.servers.server import DevServer
 
 _VERSION = "3.3.3"
 #: The archive's name in the list of pinned files.
 COLLECTION = f"apicurio-{_VERSION}"
-_JAVA_VERSION = 21
-_PACKAGES = ("openjdk-21-jre-headless",)
-_JVMS = Path("/usr/lib/jvm")
 
 #: Default settings of a registry: Quarkus' and Apicurio's properties.
 DEFAULTS = {
@@ -74,15 +71,9 @@ class RegistryServer(DevServer):
 
 
 def _program(version: str | None) -> Program:
-    if not matches(_VERSION, version):
-        raise TailraceError(
-            f"Apicurio Registry {version} is not available",
-            f"the only version is {_VERSION}",
-            "omit --version",
-            code="TR-9004",
-        )
+    require_only("Apicurio Registry", _VERSION, version)
     home = _home()
-    command, name = _java()
+    command, name = java_21(f"Apicurio Registry {_VERSION}", "a registry")
     # An archive of parsed classes: without it a start takes three times as long.
     classes = account.writable_directory(cache_dir("apicurio"))
     shared = f"-XX:SharedArchiveFile={classes}/{_VERSION}-{name}.jsa"
@@ -153,43 +144,3 @@ def archive(directory: Path) -> Path:
             code="TR-9005",
         )
     return target
-
-
-def _java() -> tuple[list[str], str]:
-    """The command of a Java that is new enough, and a name for its version."""
-    seen = []
-    for program in _javas():
-        version = java_version(program)
-        if version is not None and version[0] >= _JAVA_VERSION:
-            return [program], version[1]
-        seen.append(f"`{program}` is {version[1] if version else 'no Java'}")
-    if debian.available():
-        root = debian.unpack("sid", _PACKAGES)
-        if root is not None:
-            _fix_links(root.path)
-            for path in sorted(root.path.glob("usr/lib/jvm/*/bin/java")):
-                return root.command(str(path.relative_to(root.path))), root.version
-        seen.append(f"Debian's sid has no {_PACKAGES[0]}")
-    raise TailraceError(
-        f"Apicurio Registry {_VERSION} needs Java {_JAVA_VERSION}",
-        "; ".join(seen),
-        f"install one and put it on PATH or under {_JVMS}, or use a registry that runs elsewhere",
-        code="TR-9004",
-    )
-
-
-def _fix_links(root: Path) -> None:
-    """Redirect links below a private root's Java from the machine's /etc to the root's own."""
-    for link in root.glob("usr/lib/jvm/*/**/*"):
-        target = root / str(link.readlink()).lstrip("/") if link.is_symlink() else link
-        if not link.exists() and target.exists():
-            link.unlink()
-            link.symlink_to(target)
-
-
-def _javas() -> Iterator[str]:
-    """Programs called `java` on this machine: Spark's, the one on PATH, and those below `_JVMS`."""
-    for program in (shutil.which(java()), shutil.which("java")):
-        if program is not None:
-            yield program
-    yield from map(str, sorted(_JVMS.glob("*/bin/java")))

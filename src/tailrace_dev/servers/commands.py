@@ -13,6 +13,7 @@ from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
 from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
+from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
 from tailrace_dev.servers.server import DevServer, is_running
 
@@ -22,15 +23,17 @@ _START: dict[str, Callable[..., DevServer]] = {
     "postgres": start_postgres,
     "kafka": start_kafka,
     "registry": start_registry,
+    "opensearch": start_opensearch,
 }
 _CLASSES: dict[str, type[DevServer]] = {
-    c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer, RegistryServer)
+    c.product: c
+    for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer, RegistryServer, OpenSearchServer)
 }
 
 
 @click.group()
 def dev() -> None:
-    """Real MySQL, MariaDB, PostgreSQL, Kafka and schema registry servers: no root, no Docker.
+    """Real MySQL, MariaDB, PostgreSQL, Kafka, OpenSearch and schema registry servers, without root or Docker.
 
     They listen on 127.0.0.1. Databases have a random password, kept in a file that only you can read.
     """

@@ -14,11 +14,10 @@ import struct
 import uuid
 from collections.abc import Mapping
 
-from tailrace.errors import TailraceError
 from tailrace.java import require_java
 from tailrace_dev.servers.jars import jars, scala_library
 from tailrace_dev.servers.launch import Starter
-from tailrace_dev.servers.program import Program, matches, run
+from tailrace_dev.servers.program import Program, require_only, run
 from tailrace_dev.servers.server import DevServer, ServerState, free_port
 
 _VERSION = "4.1.1"
@@ -74,13 +73,7 @@ class KafkaServer(DevServer):
 
 
 def _program(version: str | None) -> Program:
-    if not matches(_VERSION, version):
-        raise TailraceError(
-            f"Kafka {version} is not available",
-            f"the only version is {_VERSION}",
-            "omit --version",
-            code="TR-9004",
-        )
+    require_only("Kafka", _VERSION, version)
     return Program([require_java(), *_JVM, "-cp", class_path()], _VERSION)
 
 

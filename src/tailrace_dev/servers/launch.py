@@ -59,8 +59,9 @@ class Starter(Generic[S]):
             The running server. As a context manager it removes itself at the end of the block.
 
         Raises:
-            TailraceError: no such server is available here, or it does not start.
+            TailraceError: no such server is available here, it does not start, or it cannot listen on `port`.
         """
+        self._server.require_port(port)
         program = self._program(version)
         return launch(
             self._server,
@@ -97,7 +98,7 @@ def launch(
         TailraceError: it did not start. Its log is kept.
     """
     registry.remove_orphans()
-    name, port, directory = registry.claim(server.product, port)
+    name, port, directory = registry.claim(server.product, port, server.ports)
     run_as = account.unprivileged()
     private = directory if run_as is None else account.private_directory()
     state = ServerState(

@@ -62,6 +62,21 @@ def matches(found: str, requested: str | None) -> bool:
     return requested is None or found == requested or found.startswith(requested + ".")
 
 
+def require_only(product: str, only: str, version: str | None) -> None:
+    """Refuse another version of a product of which there is one.
+
+    Raises:
+        TailraceError: another one is requested.
+    """
+    if not matches(only, version):
+        raise TailraceError(
+            f"{product} {version} is not available",
+            f"the only version is {only}",
+            "omit --version",
+            code="TR-9004",
+        )
+
+
 def unavailable(product: str, binary: str, version: str | None, seen: list[str]) -> TailraceError:
     """The error for a server that is not available here."""
     return TailraceError(

@@ -29,17 +29,22 @@ def remove_orphans() -> None:
             delete_files(state)
 
 
-def claim(product: str, port: int | None) -> tuple[str, int, Path]:
+def claim(product: str, port: int | None, ports: range | None = None) -> tuple[str, int, Path]:
     """A new server's name, port and (empty, existing) directory.
 
+    Args:
+        product: the server's product.
+        port: its port; None: a free one.
+        ports: those that the product can listen on; None: any.
+
     Raises:
-        TailraceError: a server of this name already exists.
+        TailraceError: a server of this name already exists, or no port is free.
     """
     with locked("registry"):
         taken = {p.name for p in cache_dir("run").iterdir()}
-        chosen = port or free_port()
+        chosen = port or free_port(ports)
         while port is None and f"{product}-{chosen}" in taken:
-            chosen = free_port()
+            chosen = free_port(ports)
         name = f"{product}-{chosen}"
         if name in taken:
             raise TailraceError(

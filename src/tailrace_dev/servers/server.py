@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -75,11 +76,28 @@ class DevServer(ABC):
     #: Its administrator; "" for products without users.
     user: ClassVar[str]
     host: ClassVar[str] = "127.0.0.1"
+    #: The TCP ports that it can listen on; None: any.
+    ports: ClassVar[range | None] = None
     #: Requests an orderly shutdown.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self, state: ServerState) -> None:
         self.state = state
+
+    @classmethod
+    def require_port(cls, port: int | None) -> None:
+        """Refuse a port that servers of this class cannot listen on.
+
+        Raises:
+            TailraceError: it is one.
+        """
+        if port is not None and cls.ports is not None and port not in cls.ports:
+            raise TailraceError(
+                f"{cls.product} cannot listen on port {port}",
+                f"it takes ports from {cls.ports[0]} to {cls.ports[-1]}",
+                "give one of these with --port, or omit --port",
+                code="TR-9004",
+            )
 
     @property
     def name(self) -> str:
@@ -250,12 +268,29 @@ class DevServer(ABC):
         )
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(ports: range | None = None) -> int:
+    """A TCP port of 127.0.0.1 without a listener.
+
+    Args:
+        ports: those to choose from; None: any.
+
+    Raises:
+        TailraceError: none of them is free.
+    """
+    for wanted in (0,) if ports is None else random.sample(ports, len(ports)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", wanted))
+            except OSError:
+                continue
+            port: int = probe.getsockname()[1]
+            return port
+    raise TailraceError(
+        "no TCP port is free",
+        "of any number" if ports is None else f"from {ports[0]} to {ports[-1]}",
+        "stop other servers",
+        code="TR-9004",
+    )
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -48,6 +48,25 @@ def test_file_is_read_into_typed_settings() -> None:
     assert pipeline.settings.spark == {"spark.driver.memory": "2g"}
 
 
+def test_lists_of_what_is_left_out_may_be_lists() -> None:
+    given = changed(
+        "  maxBytesPerTrigger: 16m",
+        "  table.exclude.list: shop.audit\n  column.exclude.list: ['.*[.]t[.]a', '.*[.]t[.]b{1,2}']",
+    )
+    source = parse_pipeline(given).source
+    assert source.table_exclude_list == ("shop.audit",)
+    assert source.column_exclude_list == (".*[.]t[.]a", ".*[.]t[.]b{1,2}")
+
+
+def test_setting_of_debezium_that_is_refused_is_named_with_the_reason() -> None:
+    given = changed("  maxBytesPerTrigger: 16m", "  snapshot.select.statement.overrides: shop.orders")
+    with pytest.raises(
+        ConfigError, match=r"`snapshot\.select\.statement\.overrides` is not supported"
+    ) as error:
+        parse_pipeline(given)
+    assert error.value.code == "TR-1018"
+
+
 def test_checkpoint_lies_below_the_sink_path_by_default() -> None:
     assert parse_pipeline(FILE).checkpoint == "/lake/_tailrace/checkpoint"
 
@@ -230,6 +249,42 @@ def test_skipped_operations_are_debeziums(given: str, message: str) -> None:
         parse_pipeline(_with_kafka(given))
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("add-fields: op", "`sink.add-fields` has no meaning here"),
+        ("add-fields-prefix: x", "`sink.add-fields-prefix` has no meaning here"),
+        ("delete-tombstone-handling-mode: rewrite", "`sink.delete-tombstone-handling-mode` has no meaning"),
+        ("value-format: flat-json, tombstones: false", "`sink.tombstones` must be true"),
+        ("value-format: flat-json, schemas-enable: true", "`sink.schemas-enable` must be false"),
+        ("value-format: flat-json, skipped-operations: none", "must have `t` with `value-format: flat-json`"),
+        ("value-format: flat-json, delete-tombstone-handling-mode: drop", "unknown value `drop`"),
+        ("value-format: flat-json, add-fields: before.x", "`sink.add-fields` is wrong"),
+        ("value-format: flat-json, add-fields: transaction.gtid", "names a field that no message has"),
+        ("value-format: flat-json, add-fields: 'table,source.ts_ms:table'", "give the same name"),
+        ("value-format: flat-json, add-fields: total_order", "provide-transaction-metadata` must be true"),
+        (
+            "value-format: flat-json, delete-tombstone-handling-mode: rewrite, add-fields: 'op:deleted'",
+            "gets the name `__deleted`",
+        ),
+    ],
+)
+def test_settings_of_flat_rows_that_do_not_fit_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_pipeline(_with_kafka(given))
+
+
+def test_settings_of_flat_rows_are_read() -> None:
+    given = "value-format: flat-json, delete-tombstone-handling-mode: rewrite"
+    given += ", add-fields: 'op, source.ts_ms:at'"
+    (sink,) = parse_pipeline(_with_kafka(given)).sinks
+    assert [(f.struct, f.field, f.name) for f in sink.fields_to_add] == [
+        ("", "op", "__op"),
+        ("source", "ts_ms", "__at"),
+    ]
+    assert sink.key_encoding.value == "json"
+
+
 def test_truncate_with_a_schema_is_refused_beside_a_transform() -> None:
     rule = "\ntransform: [{source-table: x, projection: id}]\nroute:"
     given = _with_kafka("skipped-operations: none, schemas-enable: true")
@@ -261,24 +316,30 @@ def test_soft_delete_needs_a_transform_that_marks_rows(name: str) -> None:
 
 REPLICA = "{type: postgresql, url: 'postgresql://h/db', user: u}"
 ICEBERG = "{type: iceberg, path: /lake}"
+DELTA = "{type: delta, path: /lake/d}"
 
 
 @pytest.mark.parametrize(
     ("sink", "more", "follows"),
     [
         (REPLICA, "", True),
-        (f"[{REPLICA}, {ICEBERG}]", "", True),
+        (f"[{REPLICA}, {ICEBERG}, {DELTA}]", "", True),
         (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all}]", True),
         (REPLICA, "route: [{source-table: 'shop.(.*)', sink-table: all, shard-column: s}]", False),
         (REPLICA, "transform: [{source-table: 'shop.t', projection: id}]", False),
         ("{type: iceberg, path: /lake, mode: changelog}", "", False),
         ("{type: iceberg, path: /lake, on-incompatible-type: new-column}", "", False),
+        ("{type: delta, path: /lake, mode: scd2}", "", False),
+        ("{type: delta, path: /lake, on-incompatible-type: new-column}", "", False),
         (f"[{REPLICA}, {{type: parquet, path: /log}}]", "", False),
     ],
 )
-def test_renamed_columns_are_followed_only_if_all_targets_do(sink: str, more: str, follows: bool) -> None:
+@pytest.mark.parametrize("product", ["mysql", "postgresql"])
+def test_renamed_columns_are_followed_only_if_all_targets_do(
+    product: str, sink: str, more: str, follows: bool
+) -> None:
     def pipeline(options: str) -> Pipeline:
-        source = f"{{type: postgresql, hostname: h, database: d, username: u, tables: shop.t{options}}}"
+        source = f"{{type: {product}, hostname: h, database: d, username: u, tables: shop.t{options}}}"
         return parse_pipeline(f"source: {source}\nsink: {sink}\n{more}\npipeline: {{checkpoint: /c}}")
 
     assert pipeline("").follows_former_columns is follows

@@ -77,6 +77,97 @@ def test_tables_are_matched_whole_and_a_comma_within_braces_is_no_separator():
     assert not options.captures("myshop.t1")
 
 
+def test_lists_leave_tables_out_in_any_case():
+    options = parse_options({**GIVEN, "tables": ".*[.].*", "table.exclude.list": r"shop\.Audit_.*, .*\.tmp"})
+    assert [options.captures(name) for name in ("shop.audit_1", "crm.TMP", "crm.audit_1")] == [
+        False,
+        False,
+        True,
+    ]
+    assert options.choice == r"`.*[.].*` with `table.exclude.list` `shop\.Audit_.*`, `.*\.tmp`"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"), [("mysql://h", "database"), ("mariadb://h", "database"), ("postgresql://h/d", "schema")]
+)
+def test_databases_and_schemas_are_listed_by_their_whole_names(url, kind):
+    given = {**GIVEN, "url": url, "tables": ".*[.].*"}
+    only = parse_options({**given, f"{kind}.include.list": "shop, crm_.*"})
+    assert [only.captures(name) for name in ("shop.t", "crm_1.t", "shops.t")] == [True, True, False]
+    without = parse_options({**given, f"{kind}.exclude.list": "shop, a[.]b"})
+    assert [without.captures(name) for name in ("shop.t", "a.b.c", "a.c", "shops.t")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_table_of_signals_is_read_whatever_is_left_out():
+    lists = {"table.exclude.list": "a[.]s", "database.exclude.list": "a", "column.include.list": "a[.]b[.]id"}
+    options = parse_options({**GIVEN, **lists}).capturing_only("a.s")
+    assert options.captures("a.s")
+    assert not options.columns.has_lists
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "message"),
+    [
+        ("mysql://h", ["database.include.list", "database.exclude.list"], "exclude each other"),
+        ("postgresql://h/d", ["schema.include.list", "schema.exclude.list"], "exclude each other"),
+        ("mysql://h", ["column.include.list", "column.exclude.list"], "exclude each other"),
+        ("postgresql://h/d", ["database.exclude.list"], "no effect on postgresql"),
+        ("mysql://h", ["schema.exclude.list"], "no effect on mysql"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(url, given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop.t.c")})
+
+
+def test_another_select_for_snapshots_is_refused_with_the_reason():
+    for name in ("snapshot.select.statement.overrides", "snapshot.select.statement.overrides.shop.t"):
+        with pytest.raises(ConfigError, match=r"overrides` is not supported") as error:
+            parse_options({**GIVEN, name: "SELECT * FROM t WHERE secret = 1"})
+        assert error.value.code == "TR-1018"
+        assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "statements"),
+    [
+        ("mysql://h", "SET ROLE reader; set session optimizer_switch = 'mrr=on,bka=on';", 2),
+        ("mysql://h", "SET RESOURCE GROUP `a;;b`", 1),
+        ("mariadb://h", "SET @@session.join_cache_level=2", 1),
+        ("postgresql://h/d", "SET ROLE reader; SET work_mem TO '64MB'; SET application_name = 'a;;b'", 3),
+    ],
+)
+def test_sessions_may_begin_with_statements_that_do_not_change_what_is_read(url, text, statements):
+    options = parse_options({**GIVEN, "url": url, "database.initial.statements": text})
+    assert len(options.database_initial_statements) == statements
+    assert ";;" not in "".join(options.database_initial_statements)
+
+
+@pytest.mark.parametrize(
+    ("url", "statement"),
+    [
+        ("mysql://h", "SET sql_select_limit = 1"),
+        ("mysql://h", "SET optimizer_search_depth = 1, sql_select_limit = 1"),
+        ("mysql://h", "SET GLOBAL sort_buffer_size = 1"),
+        ("mysql://h", "SET NAMES latin1"),
+        ("mysql://h", "DELETE FROM t"),
+        ("mariadb://h", "SET RESOURCE GROUP g"),
+        ("postgresql://h/d", "SET work_mem TO '1' 'x'"),
+        ("postgresql://h/d", "SET DateStyle = 'German'"),
+        ("postgresql://h/d", "SET ROLE a, b"),
+    ],
+)
+def test_other_statements_are_refused(url, statement):
+    with pytest.raises(ConfigError, match="has a statement that is not allowed") as error:
+        parse_options({**GIVEN, "url": url, "database.initial.statements": statement})
+    assert error.value.code == "TR-1019"
+
+
 HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]
 
 

@@ -39,6 +39,10 @@ class Found:
     left_out: tuple[str, ...] = ()
 
     @property
+    def whole(self):
+        return self.schema
+
+    @property
     def keys(self):
         return (self.schema.key,)
 
@@ -526,6 +530,39 @@ def test_busy_server_is_left_alone_while_the_log_goes_on():
     assert ranges(enumerator(source, snapshotMaxActiveSessions="8").splits(second, third)) == [
         ("shop.a", None, (20,))
     ]
+
+
+class Crowd:
+    """Others that use the server; a watch of it."""
+
+    def __init__(self):
+        self.sessions = 0.0
+
+    def others(self):
+        return self.sessions
+
+    def close(self):
+        pass
+
+
+def test_rows_have_a_share_of_the_time_while_others_use_the_server_and_a_batch_stays_the_same():
+    source, crowd = FakeSource(a=100), Crowd()
+    source.load_watch = lambda: crowd
+    crowd.sessions = 4.0
+    plan = enumerator(source, parallelism=2)
+    first = plan.latest(StreamOffset(), Limits())
+    (split,) = plan.splits(StreamOffset(), first)
+    assert split.time_share == pytest.approx(0.2)
+    assert plan.slowed_by.startswith("others run 4.0 statements at a time")
+    # a replay by a process that knows nothing of it reads the same rows
+    (again,) = enumerator(FakeSource(a=100)).splits(StreamOffset(), first)
+    assert again == replace(split, time_share=None)
+    plan.close()
+    unprotected = enumerator(source, parallelism=2, snapshotProtection="none")
+    end = unprotected.latest(StreamOffset(), Limits())
+    assert len(ranges(unprotected.splits(StreamOffset(), end))) > 1
+    assert {split.time_share for split in unprotected.splits(StreamOffset(), end)} == {None}
+    assert unprotected.slowed_by == ""
 
 
 def test_table_is_not_read_again_while_the_server_is_busy():

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import StateError
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.signal import Answer, Signal
 from tailrace.model.table import Column
 from tailrace.model.table_setting import TableSetting
@@ -62,14 +63,27 @@ def test_what_signals_leave_in_an_offset_is_kept():
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
+VERSION_6 = (
+    '{"v": 6, "mode": "initial", "log": {"pos": 5}, "tables": {}, "done": {"shop.c": 3}, "columns": '
+    '{"exclude": ["shop[.]c[.]secret"]}, "again": {}, "requests": [], "gaps": 0, "forgot": false}'
+)
+
+
+def test_columns_that_are_left_out_need_a_version_of_their_own():
+    offset = StreamOffset.from_json(json.loads(VERSION_6))
+    assert offset.columns == ColumnFilter(exclude=("shop[.]c[.]secret",))
+    assert json.dumps(offset.to_json()) == VERSION_6
+    assert replace(offset, columns=ColumnFilter()).to_json()["v"] == 1
+
+
 def test_first_offset_is_a_constant():
     assert StreamOffset().to_json() == {"v": 1}
     assert StreamOffset.from_json({"v": 1}).is_new
 
 
 def test_offset_of_a_newer_version_is_refused():
-    with pytest.raises(StateError, match="version 6"):
-        StreamOffset.from_json({"v": 6})
+    with pytest.raises(StateError, match="version 7"):
+        StreamOffset.from_json({"v": 7})
 
 
 def test_equal_offsets_have_equal_text_whatever_order_tables_were_added_in():

@@ -20,3 +20,20 @@ def test_each_hold_is_said_once_and_so_is_its_end() -> None:
         "rows of tables are read again",
         "no rows of tables are read for now, only the log: 9 active sessions",
     ]
+
+
+def test_slow_reading_is_said_once_and_so_is_its_end() -> None:
+    told: list[str] = []
+    held = HeldSnapshot(told.append)
+    slow = {"sources": [{"latestOffset": {"slowed_by": "others run 4.0 statements"}}]}
+    slower = {"sources": [{"latestOffset": {"slowed_by": "others run 9.0 statements"}}]}
+    free = {"sources": [{"latestOffset": {"log": {}}}]}
+    stopped = {"sources": [{"latestOffset": {"held_by": "9 active sessions"}}]}
+    for report in (free, slow, slower, free, slow, stopped):
+        held.look(report)
+    assert told == [
+        "rows of tables are read slowly for now: others run 4.0 statements",
+        "rows of tables are no longer read slowly",
+        "rows of tables are read slowly for now: others run 4.0 statements",
+        "no rows of tables are read for now, only the log: 9 active sessions",
+    ]

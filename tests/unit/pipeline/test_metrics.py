@@ -121,6 +121,7 @@ def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     assert found["tailrace_lag_seconds_count",] == 1
     assert found["tailrace_log_headroom_seconds",] == 7200
     assert found["tailrace_log_held_bytes",] == 600
+    assert found["tailrace_snapshot_slowed",] == 0
     assert found["tailrace_log_bytes_per_second",] == 12.5
     assert ("tailrace_log_left_bytes",) not in found
     assert found["tailrace_batch_rows_sum",] == 103

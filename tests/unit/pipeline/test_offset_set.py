@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import ConfigError
+from tailrace.model.column_filter import ColumnFilter
 from tailrace.pipeline.offset_set import continued
 from tailrace.sources.mysql.position import MySqlPosition
 
@@ -146,6 +147,12 @@ def test_reading_that_was_changed_begins_anew(entry: RereadProgress | None) -> N
 def test_reading_that_somebody_adds_begins_at_the_begin() -> None:
     added = {"s.done": RereadProgress("x", TableProgress((6,), 6, 7), done=True)}
     assert read_again(replace(FORMER, again={**FORMER.again, **added})) == ["s.done"]
+
+
+def test_columns_are_those_that_targets_have() -> None:
+    former = replace(FORMER, columns=ColumnFilter(exclude=("s.t.secret",)))
+    end, _ = continued(former, FORMER, MySqlPosition)
+    assert end.columns == former.columns
 
 
 def test_parked_tables_are_not_added_or_changed() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.change import OP_LETTERS
 from tailrace.model.split import Cursor, LogSplit
-from tailrace.reader.log import read_log, split_key_updates
+from tailrace.model.types import ColumnType, Kind
+from tailrace.reader.log import read_log, split_key_updates, without_unchanged
 from tests.support.changes import INT, changes, table
 
 T = table(("id", INT), ("v", INT), key=("id",))
@@ -89,3 +92,39 @@ def test_key_update_becomes_delete_and_create_with_adjacent_seqs():
 def test_update_that_keeps_the_key_is_left_alone():
     batch = changes(T, [("u", row(2), row(2, 7))])
     assert split_key_updates(batch) is batch
+
+
+WIDE = table(
+    ("id", INT),
+    ("v", ColumnType(Kind.DOUBLE, "double")),
+    ("n", ColumnType(Kind.LIST, "_int4", element=INT)),
+    key=("id",),
+)
+
+
+def wide(id_, v, n):
+    return {"id": id_, "v": v, "n": n}
+
+
+SAME = [("u", wide(1, 1.5, [1]), wide(1, 1.5, [1])), ("u", wide(2, None, None), wide(2, None, None))]
+
+
+def test_updates_that_change_nothing_are_left_out():
+    others = [
+        ("u", wide(3, 1.5, [1]), wide(3, 2.5, [1])),
+        ("u", wide(4, 1.5, [1]), wide(4, 1.5, [1, 2])),
+        ("u", wide(5, None, [1]), wide(5, 1.5, [1])),
+        ("u", wide(6, 1.5, [1]), wide(6, 1.5, None)),
+        ("u", wide(7, 0.0, [1]), wide(7, -0.0, [1])),
+        ("c", None, wide(8, None, None)),
+    ]
+    found = without_unchanged(changes(WIDE, [SAME[0], *others, SAME[1]]))
+    assert found.image("after").field("id").to_pylist() == [3, 4, 5, 6, 7, 8]
+    assert len(without_unchanged(changes(WIDE, SAME))) == 0
+
+
+def test_updates_that_the_log_shows_in_part_are_kept():
+    same = changes(WIDE, SAME)
+    assert len(without_unchanged(replace(same, absent_before=("v",)))) == 2
+    assert len(without_unchanged(replace(same, absent_after=("v",)))) == 2
+    assert len(without_unchanged(replace(same, before=None))) == 2

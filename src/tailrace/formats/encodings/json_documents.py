@@ -15,7 +15,7 @@ from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
 from tailrace.model.change import OP_DELETE, ChangeBatch
-from tailrace.model.table import TableId
+from tailrace.model.table import TableId, TableSchema
 
 #: Most bytes of a batch's keys or values: offsets are int32.
 _MAX_OUTPUT = 2**31 - 1
@@ -61,6 +61,40 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
     Raises:
         SinkError: keys or values are larger than 2 GiB.
     """
+    return _write(document, operations(batch), batch.table, (batch.before, batch.after))
+
+
+def row_texts(cells: Sequence[Cell], end: str, rows: int, table: TableSchema) -> pa.BinaryArray:
+    """One text per row: label and value of each cell, then `end`.
+
+    Args:
+        cells: the values.
+        end: text at the end.
+        rows: how many rows there are.
+        table: the table, for errors.
+
+    Raises:
+        SinkError: the texts are larger than 2 GiB.
+    """
+    # written as the keys of messages are
+    document = Document("", [], "", [], [], "", (), cells, end)
+    return _write(document, np.zeros(rows, np.int8), table, (None, None))[0]
+
+
+def _write(
+    document: Document,
+    op: np.ndarray,
+    table: TableSchema,
+    images: tuple[pa.StructArray | None, pa.StructArray | None],
+) -> tuple[pa.Array, pa.Array]:
+    """See `write`.
+
+    Args:
+        document: the parts of a message.
+        op: the codes of the changes' operations.
+        table: the table.
+        images: the rows before and after the changes.
+    """
     parts = [document.before, document.after, document.source, document.key_before, document.key_after]
     texts = [document.head, document.middle, document.tail, document.key_tail]
     pool = TextPool()
@@ -71,21 +105,20 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
         pool.add(c.absent)
     pool.seal()
     before, after, source, key_before, key_after = described = [blocks(p, pool) for p in parts]
-    op = operations(batch)
-    messages = len(batch) + int(np.count_nonzero(op == OP_DELETE))
+    messages = len(op) + int(np.count_nonzero(op == OP_DELETE))
     scratch = np.zeros(SCRATCH + SLACK, np.uint8)
     offsets = np.zeros((2, messages + 1), np.int32)
     validity = np.zeros(messages // 8 + 1, np.uint8)
     key_columns = len(document.key_before) or len(document.key_after)
 
     job = np.zeros(documents.JOB, np.int64)
-    job[documents.ROWS] = len(batch)
+    job[documents.ROWS] = len(op)
     job[documents.OP] = op.ctypes.data
     job[documents.OP_DELETE] = OP_DELETE
-    job[documents.COLUMNS] = len(batch.table.columns)
+    job[documents.COLUMNS] = len(table.columns)
     for at, words, image in (
-        (documents.BEFORE, before, batch.before),
-        (documents.AFTER, after, batch.after),
+        (documents.BEFORE, before, images[0]),
+        (documents.AFTER, after, images[1]),
     ):
         if image is not None and len(words):
             job[at : at + 3] = words.ctypes.data, validity_of(image), image.offset
@@ -100,9 +133,9 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
     job[documents.VALUE_VALIDITY] = validity.ctypes.data
     job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
 
-    fixed = sum(map(len, texts)) * len(batch)
+    fixed = sum(map(len, texts)) * len(op)
     keys = Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
-    values = Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
+    values = Output(_expected(described[:3], parts[:3], len(op)) + fixed)
     while True:
         job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
         job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
@@ -110,9 +143,9 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
             case documents.DONE:
                 break
             case documents.KEY_FULL:
-                keys.grow(int(job[documents.KEY_USED]), batch.table.id)
+                keys.grow(int(job[documents.KEY_USED]), table.id)
             case _:
-                values.grow(int(job[documents.VALUE_USED]), batch.table.id)
+                values.grow(int(job[documents.VALUE_USED]), table.id)
     arrays = [
         pa.Array.from_buffers(pa.binary(), messages, [valid, pa.py_buffer(row), output.buffer(int(row[-1]))])
         for valid, row, output in ((None, offsets[0], keys), (pa.py_buffer(validity), offsets[1], values))

@@ -173,7 +173,7 @@ class DeltaSink:
         self, batch: CellBatch, tables: _Tables, schemas: Schemas
     ) -> Iterator[StagedBatch[StagedFiles] | None]:
         """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
-        if batch.rereads:  # their keys are noted besides
+        if batch.rereads or batch.column_events:  # their keys are noted besides, their tables altered
             yield None
             return
         columns: dict[tuple[str, str], pa.Schema] = {}

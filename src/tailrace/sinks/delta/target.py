@@ -47,6 +47,7 @@ from tailrace.sinks.tables.columns import (
     stored_schema,
     stored_type,
 )
+from tailrace.sinks.tables.former_columns import kept_columns
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.tables.retyped import retyping
@@ -534,11 +535,20 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
-        if any(event.table in map(str, tables) for event in batch.column_events) and self._is_alone(tables):
-            for schema in (schema for part in parts for schema in part.schemas):
-                require_free(schema, self._own, f"mode {self.layout.mode}")
-            changes = self._columns.former(batch, tables[0], self._key)
-            self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
+        keeps = self.layout.keeps_history
+        if not self._is_alone(tables):
+            if not keeps:
+                batch.keeps_columns(self.name, tables)
+            return
+        name = str(tables[0])
+        if not any(event.changes for event in batch.column_events if event.table == name):
+            return
+        for schema in (schema for part in parts for schema in part.schemas):
+            require_free(schema, self._own, f"mode {self.layout.mode}")
+        changes = self._columns.former(batch, tables[0], self._key)
+        if not keeps and kept_columns(batch.column_events, name, self._columns.held().names, changes):
+            batch.lacks_columns(self.name, tables)
+        self._alter(changes, self._columns.widened(parts, changes, self._following) if changes else [])
 
     def _drop_missed(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:
         """Drop columns that the source no longer has, of a table that is read again; its key is known."""

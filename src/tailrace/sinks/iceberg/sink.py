@@ -525,8 +525,7 @@ class _Target:
         if self.mode is not WriteMode.UPSERT:
             return  # a log of changes keeps them
         if len(self.tables) != 1:  # of which only one has changed
-            changed = {event.table for event in self.batch.column_events if event.changes}
-            self.batch.lacks_columns(self.name, [t for t in self.tables if str(t) in changed])
+            self.batch.keeps_columns(self.name, self.tables)
             return
         held = self._columns(table).names
         name = str(self.tables[0])

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.config.sinks import KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
+from tailrace.config.sinks import DeleteHandling, KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
 from tailrace.errors import ConfigError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.topics import TargetNames, Topics
+from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.side_topics import SideStreams
@@ -60,7 +61,11 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
 
 
 def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageFormat:
-    """The message format in `settings`."""
+    """The message format in `settings`.
+
+    Raises:
+        ConfigError: a field to be added is none of the source's kind.
+    """
     schemas, context = settings.schemas_enable, None
     if settings.extended_headers_enabled:
         context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
@@ -73,6 +78,17 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
         schemas=schemas,
         tombstones=settings.tombstones,
         context=context,
+        flat=_flat(settings),
+    )
+
+
+def _flat(settings: KafkaSettings) -> Flat:
+    """What `value-format: flat-json` writes."""
+    deletes = settings.delete_tombstone_handling_mode
+    return Flat(
+        settings.fields_to_add,
+        has_rows_of_deletes=deletes is not DeleteHandling.TOMBSTONE,
+        has_tombstones=deletes is DeleteHandling.REWRITE_WITH_TOMBSTONE,
     )
 
 

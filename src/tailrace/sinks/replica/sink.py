@@ -569,8 +569,7 @@ class ReplicaSink:
         schema, dialect = entry.schema, ledger.dialect
         tables = self._claims.of(entry.target)
         if len(tables) != 1:  # of which only one has changed
-            changed = {event.table for event in batch.column_events if event.changes}
-            batch.lacks_columns(entry.target, [t for t in tables if str(t) in changed])
+            batch.keeps_columns(entry.target, tables)
             return schema
         names = [column.name for column in schema.columns]
         changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)

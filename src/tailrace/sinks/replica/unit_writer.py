@@ -29,7 +29,8 @@ from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.seen import Reading
 from tailrace.sinks.replica.target_schema import TargetSchema
 
-_OPS = {
+#: The operations as change logs name them.
+OPERATION_LETTERS = {
     RowOperation.INSERT: "r",
     RowOperation.UPSERT: "u",
     RowOperation.UPDATE: "u",
@@ -257,7 +258,7 @@ class UnitWriter:
                 source,
                 self.target,
                 self.attempt.batch,
-                _OPS[operation],
+                OPERATION_LETTERS[operation],
                 position,
                 "TR-7006",
                 refusal.reason,

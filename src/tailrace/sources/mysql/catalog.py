@@ -25,6 +25,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from tailrace.errors import SchemaMismatchError, TailraceError
+from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources import network
@@ -77,6 +78,7 @@ class CatalogTable:
         key_kind: where the schema's key comes from.
         keys: all keys by which its rows can be read, the schema's first.
         logged: the schema with all columns that the log's table maps have.
+        whole: the schema with the columns that the stream's column filter leaves out.
     """
 
     schema: TableSchema
@@ -85,10 +87,17 @@ class CatalogTable:
     key_kind: KeyKind
     keys: tuple[tuple[str, ...], ...]
     logged: TableSchema
+    whole: TableSchema
+
+    @property
+    def generated(self) -> tuple[str, ...]:
+        """Columns that the log has in some row images only: the generated columns of MariaDB."""
+        known = {column.name for column in self.whole.columns}
+        return tuple(c.name for c in self.logged.columns if c.name not in known)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Columns that the log has in some row images only: the generated columns of MariaDB."""
+        """Columns of the log that are not in the schema: generated ones, and those of the column filter."""
         known = {column.name for column in self.schema.columns}
         return tuple(c.name for c in self.logged.columns if c.name not in known)
 
@@ -104,6 +113,7 @@ def tables(
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None] = lambda _: None,
     refused: dict[str, TailraceError] | None = None,
+    columns: ColumnFilter = ALL_COLUMNS,
 ) -> list[CatalogTable]:
     """The base tables that are captured, ordered by name; system schemas are never among them.
 
@@ -114,16 +124,21 @@ def tables(
         captures: whether the table `database.table` is captured.
         zero_dates: how zero and partial dates of the column `database.table.column` are read.
         refused: receives the tables that cannot be captured, with the reason; None: the first one is raised.
+        columns: the columns that are captured.
 
     Raises:
         SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key over a
-            type without key ranges.
+            type without key ranges, or of columns that are not captured.
         TransientSourceError: the connection is lost.
         SourceError: the server refuses.
     """
     try:
         with connection.cursor(DictCursor) as cursor:
-            return list(_tables(cursor, captures, zero_dates, is_mariadb(connection), refused))
+            return list(
+                _tables(
+                    cursor, captures, zero_dates, is_mariadb(connection), refused=refused, columns=columns
+                )
+            )
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "reading the catalog") from error
 
@@ -158,7 +173,9 @@ def _tables(
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
+    *,
     refused: dict[str, TailraceError] | None,
+    columns: ColumnFilter,
 ) -> Iterator[CatalogTable]:
     cursor.execute(
         "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t, TABLE_TYPE AS type FROM information_schema.TABLES"
@@ -179,7 +196,9 @@ def _tables(
     count = max(1, min(_TABLES_PER_QUERY, (int(row["room"]) - _STATEMENT_BYTES) // _NAME_BYTES))
     for ids in by_database.values():
         for first in range(0, len(ids), count):
-            yield from _described(cursor, ids[first : first + count], zero_dates, mariadb, refused)
+            yield from _described(
+                cursor, ids[first : first + count], zero_dates, mariadb, refused=refused, captured=columns
+            )
 
 
 def _is_versioned(id_: TableId) -> SchemaMismatchError:
@@ -196,7 +215,9 @@ def _described(
     ids: Sequence[TableId],
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
+    *,
     refused: dict[str, TailraceError] | None = None,
+    captured: ColumnFilter = ALL_COLUMNS,
 ) -> Iterator[CatalogTable]:
     cursor.execute(_SET_UP)
     where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
@@ -237,20 +258,23 @@ def _described(
                     if _text(row["is_generated"]) != "ALWAYS"
                 )
                 keys, kind = _keys(id_, table_columns, indexes.get(id_.table, []))
+                key = keys[0] if keys else ()
+                whole = TableSchema(id_, table_columns, key)
+                captured.require_key(whole)
             except SchemaMismatchError as error:
                 if refused is None:
                     raise
                 refused[str(id_)] = error
                 continue
             fact = facts[id_.table]
-            key = keys[0] if keys else ()
             yield CatalogTable(
-                TableSchema(id_, table_columns, key),
+                captured.schema(whole),
                 int(fact["estimate"] or 0),
                 fact["engine"] or "",
                 kind,
-                keys,
+                tuple(other for other in keys if not captured.left_out(id_, other)),
                 TableSchema(id_, logged, key),
+                whole,
             )
 
 

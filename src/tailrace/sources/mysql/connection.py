@@ -214,6 +214,12 @@ def reconnect(connection: BoundedConnection) -> None:
 
 
 def _set_up(connection: BoundedConnection) -> None:
+    with connection.cursor() as cursor:
+        try:
+            for statement in connection.options.database_initial_statements:
+                cursor.execute(statement)
+        except pymysql.err.MySQLError as error:
+            raise translate(error, "running database.initial.statements") from error
     limit = _statement_limit(connection, connection.options.query_timeout_ms)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -36,6 +36,7 @@ from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.pausing import pauses
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -196,12 +197,16 @@ class MySqlSession(Session):
         )
         if split.events is not None:
             for batch in decoder.feed_all(unpack_blocks(split.events)):
-                yield batch.without(split.left_out.get(batch.table.id, ()))
+                yield self._captured(batch, split)
             return
         for block in read_log(self._options, start, end):
             for batch in decoder.feed(block):
-                yield batch.without(split.left_out.get(batch.table.id, ()))
+                yield self._captured(batch, split)
         self._left = (end.file, end.pos, split.finished), decoder.open
+
+    def _captured(self, batch: ChangeBatch, split: LogSplit) -> ChangeBatch:
+        """A batch of the log without the columns that are left out, whenever the table had them."""
+        return self._options.columns.batch(batch).without(split.left_out.get(batch.table.id, ()))
 
     def _holds_captured(self, database: str) -> bool:
         """Whether a database holds captured tables."""
@@ -253,6 +258,7 @@ class _Reading:
         self._table = split.table
         self._after, self._where = split.after, split.where
         self._page_rows = split.page_rows
+        self._pauses = pauses(split.time_share)
         self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
 
     @property
@@ -277,7 +283,13 @@ class _Reading:
         if self._pages is None or self._pages[0] is not connection:
             split = self._split
             pages = select_pages(
-                connection, self._table, self._after, split.upto, self._page_rows, where=self._where
+                connection,
+                self._table,
+                self._after,
+                split.upto,
+                self._page_rows,
+                where=self._where,
+                pauses=self._pauses,
             )
             self._pages = (connection, pages)
         try:

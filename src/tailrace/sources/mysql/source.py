@@ -24,6 +24,7 @@ from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.checks.activity import activity, row_bytes
+from tailrace.sources.mysql.checks.load import MySqlLoadWatch
 from tailrace.sources.mysql.checks.row_server_checks import rows_held
 from tailrace.sources.mysql.connection import (
     MARIADB,
@@ -37,7 +38,7 @@ from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.snapshot.literal import table_name
-from tailrace.sources.mysql.snapshot.row_server import RowServer
+from tailrace.sources.mysql.snapshot.row_server import RowServer, row_server_options
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
@@ -55,6 +56,8 @@ PLANNING_WAIT_S = 1.0
 
 class MySqlSource(Source):
     """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
+
+    logs_statements = True
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -128,6 +131,7 @@ class MySqlSource(Source):
                 self._options.captures,
                 self._options.zero_dates.of,
                 refused if self._options.max_parked else None,
+                self._options.columns,
             ),
             "reading the catalog",
         )
@@ -173,6 +177,11 @@ class MySqlSource(Source):
         """How busy the server is."""
         with_lag = self._options.snapshot_max_replica_lag is not None
         return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
+
+    def load_watch(self) -> MySqlLoadWatch:
+        """What looks at the load of the server, or of the replica that rows are read from."""
+        is_apart = self._options.snapshot_url is not None
+        return MySqlLoadWatch(row_server_options(self._options) if is_apart else self._options)
 
     def rows_held(self) -> str:
         """Why no rows can be read now from the replica."""

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
+from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
@@ -102,7 +103,9 @@ class CatalogTable:
         identity: the letters of its REPLICA IDENTITY: of a partitioned table those of its partitions.
         key_kind: where the schema's key comes from.
         unlogged: whether its changes are not logged.
-        left_out: generated columns that the log does not carry.
+        generated: generated columns that the log does not carry.
+        whole: the schema with the columns that the stream's column filter leaves out.
+        numbered: as `numbers`, of these columns.
         kind: r table, p partitioned table.
         numbers: of each column of the schema the number, type's oid and modifier.
         entry: the publication's entry for it (`Publication.entries`), "" if it needs none or has none.
@@ -118,8 +121,10 @@ class CatalogTable:
     oid: int
     identity: str
     key_kind: KeyKind
-    unlogged: bool = False
-    left_out: tuple[str, ...] = ()
+    unlogged: bool
+    generated: tuple[str, ...]
+    whole: TableSchema
+    numbered: tuple[tuple[int, int, int], ...]
     kind: str = "r"
     numbers: tuple[tuple[int, int, int], ...] = ()
     entry: str = ""
@@ -145,6 +150,12 @@ class CatalogTable:
         return f"{self.oid}/{self.entry}/{order}" + (f"/{self.contents.text}" if self.contents else "")
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Columns that are not in the schema: generated ones, and those of the column filter."""
+        known = {column.name for column in self.schema.columns}
+        return (*self.generated, *(c.name for c in self.whole.columns if c.name not in known))
+
+    @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """The key by which its rows are read."""
         return (self.schema.key,)
@@ -165,6 +176,7 @@ def tables(
     captures: Callable[[str], bool],
     published: publication.Publication,
     unfit: Callable[[str], str | None] = lambda _: None,
+    columns: ColumnFilter = ALL_COLUMNS,
 ) -> list[CatalogTable]:
     """The tables that are captured, ordered by name.
 
@@ -173,13 +185,14 @@ def tables(
         captures: whether the table `schema.table` is captured.
         published: the publication, or the one that would be created.
         unfit: `SourceOptions.unfit`.
+        columns: the columns that are captured; those of keys are in the schemas all the same.
 
     Raises:
         TransientSourceError: the connection is lost.
         SourceError: the server refuses.
     """
     try:
-        return list(_tables(connection, captures, published, unfit))
+        return list(_tables(connection, captures, published, unfit, columns))
     except (DatabaseError, InterfaceError, OSError) as error:
         raise translate(error, "reading the catalog") from error
 
@@ -201,7 +214,7 @@ def captured(
     name = options.publication
     published = published or publication.read(connection, name)
     published = published or publication.planned(name, connection.version)
-    return tables(connection, options.captures, published, options.unfit)
+    return tables(connection, options.captures, published, options.unfit, options.columns)
 
 
 @network.sensible("types")
@@ -241,7 +254,7 @@ def altered(connection: Connection, found: Iterable[CatalogTable]) -> bool:
         id_, columns = now.get(oid, (None, set()))
         described = {
             f"{number} {type_} {modifier} {column.name}"
-            for column, (number, type_, modifier) in zip(table.schema.columns, table.numbers, strict=True)
+            for column, (number, type_, modifier) in zip(table.whole.columns, table.numbered, strict=True)
         }
         if id_ != table.schema.id or len(columns) != table.live or not columns.issuperset(described):
             return True
@@ -261,6 +274,7 @@ def _tables(
     captures: Callable[[str], bool],
     published: publication.Publication,
     unfit: Callable[[str], str | None],
+    captured: ColumnFilter,
 ) -> Iterator[CatalogTable]:
     captured_rows = _captured_rows(connection.rows(_TABLES_QUERY), captures, published.via_root)
     oids = [row[0] for row in captured_rows]
@@ -286,26 +300,31 @@ def _tables(
         captured_rows, key=lambda r: (r[1], r[2])
     ):
         id_ = TableId(schema, name)
-        chosen, left_out = [], []
+        chosen, generated = [], []
         for column in columns[oid]:
             if id_ in listed and column[1] not in listed[id_]:
                 continue
             if column[6] and not (column[6] == "s" and published.generated):
-                left_out.append(column[2])
+                generated.append(column[2])
                 continue
             chosen.append(column)
         key, key_kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
-        table_columns = tuple(_column(id_, c, known, unfit) for c in chosen)
+        whole = TableSchema(id_, tuple(_column(id_, c, known, unfit) for c in chosen), key)
+        table = captured.schema(whole)
+        names = {column.name for column in table.columns}
+        read = [c for c in chosen if c[2] in names]
         yield CatalogTable(
-            TableSchema(id_, table_columns, key),
+            table,
             rows,
             oid,
             identity,
             key_kind,
             persistence == "u",
-            tuple(left_out),
-            kind,
+            tuple(generated),
+            whole,
             tuple((c[1], c[3], c[4]) for c in chosen),
+            kind,
+            tuple((c[1], c[3], c[4]) for c in read),
             next(
                 (entries[of] for of in (f"{oid}", *map(str, above), f"schema {namespace}") if of in entries),
                 "",
@@ -326,7 +345,7 @@ def _tables(
                 file,
                 tuple(parts[oid]),
             ),
-            tuple((c[1], *known.described(c[3], c[4])) for c in chosen),
+            tuple((c[1], *known.described(c[3], c[4])) for c in read),
             _shape(oid, last, key, chosen, columns[oid]),
             known,
         )

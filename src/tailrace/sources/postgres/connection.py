@@ -422,6 +422,9 @@ def connect(
         connection = Connection(core, sock, options.query_timeout_ms / 1000, lock_timeout_s)
         if connection.version >= _TRANSACTION_TIMEOUT:
             connection.rows("SET transaction_timeout = 0")
+        for statement in () if replication or writes else options.database_initial_statements:
+            doing = "running database.initial.statements"
+            connection.rows(statement)
     except (DatabaseError, InterfaceError, OSError) as error:
         if sock is not None:
             sock.close()

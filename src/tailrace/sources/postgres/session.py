@@ -127,7 +127,7 @@ class PostgresSession(Session):
         If the split has no events in it, they are read through a copy of the slot. The same happens when a
         value came in binary form that is read as text: its column was added after the driver's stream began.
         """
-        batches = self._changes(split)
+        batches = map(self._options.columns.batch, self._changes(split))
         return batches if self._images is None else map(self._images.named, batches)
 
     def _changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
@@ -179,13 +179,13 @@ class PostgresSession(Session):
         A cached one may be old: it counts only where it has the columns that the log names. All captured
         tables are read at once: the log has changes of many.
         """
-        key = (self._database, self._options.tables, self._options.text_columns)
+        key = (self._database, self._options.choice, self._options.text_columns)
         schemas = _SCHEMAS.setdefault(key, {})
         if table not in schemas:
             found = self._connection.run(
                 lambda c: catalog.captured(c, self._options), f"reading the catalog for {table}"
             )
-            schemas.update({t.schema.id: t.schema for t in found})
+            schemas.update({t.schema.id: t.whole for t in found})
             schemas.setdefault(table, None)
         return schemas[table]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
+from tailrace.sources.postgres.checks.load import PostgresLoadWatch
 from tailrace.sources.postgres.checks.reshaping import Reshaping
 from tailrace.sources.postgres.connection import (
     Connection,
@@ -186,6 +186,10 @@ class PostgresSource(Source):
         with_lag = self._options.snapshot_max_replica_lag is not None
         return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
 
+    def load_watch(self) -> PostgresLoadWatch:
+        """What looks at the load of the server."""
+        return PostgresLoadWatch(self._options)
+
     def row_bytes(self, table: TableId) -> int | None:
         """The mean size of a row."""
         return self._run(lambda c: row_bytes(c, table), f"reading the size of {table}")
@@ -330,7 +334,7 @@ class PostgresSource(Source):
         name = self._options.signal_data_collection
         if name is None or name == self._signals_published:
             return
-        named = replace(self._options, tables=(re.escape(name),), capture_helper_tables=True)
+        named = self._options.capturing_only(name)
         found = self._run(lambda c: catalog.captured(c, named), "reading the catalog")
         if not found:
             return  # it may be created later
@@ -365,6 +369,14 @@ class PostgresSource(Source):
                 "its changes are not in the log",
                 f"ALTER TABLE {id_.sql} SET LOGGED; -- or leave it out of `tables`",
                 code="TR-2212",
+            )
+        captured = self._options.columns
+        if names := captured.left_out(id_, table.schema.key):
+            return SourceError(
+                f"table `{id_}` cannot be captured without its key column `{names[0]}`",
+                f"{captured.text} leaves it out; rows are known by their key",
+                captured.key_hint(id_, names),
+                code="TR-5014",
             )
         for column in map(table.schema.column, table.schema.key):
             if column.type.kind in keys.WITHOUT_ORDER:
@@ -508,7 +520,7 @@ class PostgresSource(Source):
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
-        binary = all(has_binary(c.type) for t in self._found.values() for c in t.schema.columns)
+        binary = all(has_binary(c.type) for t in self._found.values() for c in t.whole.columns)
         follower = WalFollower(
             self._options,
             start,

@@ -334,6 +334,23 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 "SHOW REPLICAS" if server.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
             )
         yield self._privilege("REPLICATION SLAVE", refused)
+        reads_rows = self._options.starting_position in _WITH_SNAPSHOT
+        if self._mariadb and reads_rows and self._options.snapshot_protection == "auto":
+            yield self._sessions_of_others()
+
+    def _sessions_of_others(self) -> Finding:
+        """MariaDB says only with PROCESS what others do; by MySQL it is counted without."""
+        name = "privilege PROCESS"
+        if not self._probe.refusal("SHOW ENGINE INNODB STATUS"):  # it needs the privilege
+            return Finding(name, "granted", "")
+        return Finding(
+            name,
+            "not granted",
+            "granted, or tables are read at full speed while others use the server",
+            f"GRANT PROCESS ON *.* TO {self._account}; -- or set snapshotProtection to none",
+            Severity.WARNING,
+            code="TR-2123",
+        )
 
     def _privilege(self, name: str, denied: str | None) -> Finding:
         check = f"privilege {name}"

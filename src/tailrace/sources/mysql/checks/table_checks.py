@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
@@ -47,6 +47,8 @@ class TableChecks:
         names = [str(row["name"]) for row in rows]
         #: Captured tables that this user may see.
         self._names = [name for name in names if options.captures(name)]
+        #: Those that lists of tables or databases leave out.
+        self._left_out = [name for name in names if options.leaves_out(name)]
         #: Those that a pattern matches, but that are not captured.
         self._hidden = [name for name in names if options.matches(name) and options.hides(name)]
 
@@ -64,14 +66,14 @@ class TableChecks:
     def _described(self) -> tuple[list[catalog.CatalogTable], list[Finding]]:
         """The captured tables, and a finding for each that cannot be described."""
         try:
-            return catalog.tables(self._connection, self._options.captures, self._options.zero_dates.of), []
+            return self._tables(self._options.captures), []
         except SchemaMismatchError:
             # Only the first one was named: check each table by itself to name all of them.
             found: list[catalog.CatalogTable] = []
             refused: list[Finding] = []
             for name in self._names:
                 try:
-                    found += catalog.tables(self._connection, name.__eq__, self._options.zero_dates.of)
+                    found += self._tables(name.__eq__)
                 except SchemaMismatchError as error:
                     needed = (error.detail or "a supported type").removeprefix("supported: ")
                     refused.append(
@@ -87,15 +89,24 @@ class TableChecks:
                     )
             return found, refused
 
+    def _tables(self, captures: Callable[[str], bool]) -> list[catalog.CatalogTable]:
+        options = self._options
+        return catalog.tables(self._connection, captures, options.zero_dates.of, columns=options.columns)
+
     def _pattern(self, pattern: str) -> Iterator[Finding]:
         if not any(re.fullmatch(pattern, name, re.DOTALL) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
             scope = whole_database(database[1]) if database else "<database>.*"
+            is_left_out = any(re.fullmatch(pattern, name, re.DOTALL) for name in self._left_out)
             yield Finding(
                 f"tables `{pattern}`",
-                "no matching table, or none that this user may read",
+                "every matching table is left out by a list"
+                if is_left_out
+                else "no matching table, or none that this user may read",
                 "at least one table",
-                f"GRANT SELECT ON {scope} TO {self._probe.account};",
+                "give fewer patterns in the lists that leave tables out"
+                if is_left_out
+                else f"GRANT SELECT ON {scope} TO {self._probe.account};",
                 # Tables may be created later, but options that match none at all are probably a mistake.
                 Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
                 code="TR-1401",
@@ -166,11 +177,11 @@ class TableChecks:
                 code="TR-2118",
                 table=str(id_),
             )
-        if table.left_out:
+        if table.generated:
             is_fine = False
             yield Finding(
                 check,
-                f"generated columns {', '.join(table.left_out)}",
+                f"generated columns {', '.join(table.generated)}",
                 "none: MariaDB leaves them out of the log of updates, so they are omitted",
                 "",
                 Severity.WARNING,

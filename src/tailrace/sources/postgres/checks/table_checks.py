@@ -50,7 +50,7 @@ class TableChecks:
         if not tables:
             yield Finding(
                 "captured tables",
-                f"none matches {', '.join(self._options.tables)}",
+                f"none matches {self._options.choice}",
                 "at least one table; each pattern must match a whole `schema.table`",
                 "",
                 Severity.ERROR,
@@ -101,6 +101,17 @@ class TableChecks:
                     code="TR-2212",
                 )
             )
+        if names := self._options.columns.left_out(table.schema.id, table.schema.key):
+            findings.append(
+                Finding(
+                    name,
+                    f"key column {names[0]} is left out by {self._options.columns.text}",
+                    "all columns of the key",
+                    self._options.columns.key_hint(table.schema.id, names),
+                    Severity.ERROR,
+                    code="TR-5014",
+                )
+            )
         for column in map(table.schema.column, table.schema.key):
             if column.type.kind in WITHOUT_ORDER:
                 remedy = as_text_hint(table.schema, column)
@@ -116,8 +127,8 @@ class TableChecks:
                     )
                 )
         findings.extend(self._identity(table))
-        if table.left_out:
-            listed = ", ".join(table.left_out)
+        if table.generated:
+            listed = ", ".join(table.generated)
             findings.append(
                 Finding(
                     name,

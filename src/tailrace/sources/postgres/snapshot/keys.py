@@ -71,9 +71,15 @@ def _literals(table: TableSchema, key: Key) -> str:
 
 
 def boundary(
-    connection: Connection, table: TableSchema, after: Key | None, rows: int, *, partitioned: bool = False
+    connection: Connection,
+    table: TableSchema,
+    after: Key | None,
+    rows: int,
+    *,
+    partitioned: bool = False,
+    upto: Key | None = None,
 ) -> Key | None:
-    """The key `rows` rows behind `after` (None: the first row's start); None when fewer rows remain.
+    """The key `rows` rows behind `after` (None: the first row's start); None when fewer remain up to `upto`.
 
     Raises pg8000's errors.
     """
@@ -85,7 +91,7 @@ def boundary(
         connection,
         table,
         f"SELECT {printed} FROM (SELECT {names} FROM {source_of(table, partitioned)} "
-        f"WHERE {range_condition(table, after, None)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found",
+        f"WHERE {range_condition(table, after, upto)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found",
     )
     if not found:
         return None

@@ -3,6 +3,9 @@
 Rows come in no order: the snapshot does not change, so no read has to be resumed, and the server is free to
 choose its scan. A page's *range* matters only where rows are rewound (`reader.rewind`): all pages have an
 empty range except the last, which has no rows and the whole range.
+
+On a busy server the range is cut, within the snapshot, and read by many short COPYs with pauses
+(`sources.pausing`). A table without a key cannot be cut, and is read at full speed.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ from tailrace.errors import SchemaMismatchError, TransientSourceError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.pausing import Pauses, pauses
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.protocol.literal import source_of, string, table_name
 from tailrace.sources.postgres.snapshot.blocks import block_condition
-from tailrace.sources.postgres.snapshot.keys import NOTHING, range_condition
+from tailrace.sources.postgres.snapshot.keys import NOTHING, boundary, range_condition
 from tailrace.sources.postgres.waits.locks import lock
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
+
+#: A page of rows that are read slowly: short COPYs are joined to one.
+_PAGE_ROWS, _PAGE_BYTES = 8192, 4 << 20
 
 
 def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
@@ -187,23 +194,76 @@ def copy_pages(
     Raises pg8000's errors, and DecodeError.
     """
     named = named or table
-    reader = CopyReader(named, batch_rows=split.page_rows)
-    connection.begin_copy(
-        copy_statement(table, split.after, split.upto, split.blocks, partitioned=partitioned, matching=where)
-    )
+    slow = pauses(split.time_share) if table.key else None
+    if slow is None:
+        statement = copy_statement(
+            table, split.after, split.upto, split.blocks, partitioned=partitioned, matching=where
+        )
+        found = _copied(connection, statement, named, split.page_rows)
+    else:
+        found = _copied_slowly(
+            connection, split, table, named, where=where, slow=slow, partitioned=partitioned
+        )
+    for rows in found:
+        yield Page(rows, NOTHING, NOTHING)
+    yield Page(pa.array([], named.arrow), split.after, split.upto)
+
+
+def _copied(
+    connection: Connection, statement: str, named: TableSchema, page_rows: int
+) -> Iterator[pa.StructArray]:
+    """The rows of a COPY."""
+    reader = CopyReader(named, batch_rows=page_rows)
+    connection.begin_copy(statement)
     while not reader.ended:
         connection.socket.settimeout(connection.timeout_s)  # of silence, not of the whole
         count = connection.socket.recv_into(reader.room())
         if not count:
             connection.break_off()
             raise ConnectionResetError("the server has closed the connection")
-        for rows in reader.received(count):
-            yield Page(rows, NOTHING, NOTHING)
+        yield from reader.received(count)
     connection.end_copy(reader.rest())
     last = reader.flush()
     if last is not None:
-        yield Page(last, NOTHING, NOTHING)
-    yield Page(pa.array([], named.arrow), split.after, split.upto)
+        yield last
+
+
+def _copied_slowly(
+    connection: Connection,
+    split: SnapshotSplit,
+    table: TableSchema,
+    named: TableSchema,
+    *,
+    where: str | None,
+    slow: Pauses,
+    partitioned: bool,
+) -> Iterator[pa.StructArray]:
+    """The rows of the split's range, by many short COPYs with pauses.
+
+    One COPY cannot be slowed by reading it slowly: the server sends megabytes ahead.
+    """
+    # each part by the key's index: an estimate by old statistics must not make it a scan of the table
+    connection.rows("SET LOCAL enable_seqscan = off")
+    connection.rows("SET LOCAL enable_bitmapscan = off")
+    connection.rows("SET LOCAL jit = off")
+    after, ended = split.after, False
+    parts: list[pa.StructArray] = []
+    while not ended:
+        with slow.after():
+            end = boundary(connection, table, after, slow.rows, partitioned=partitioned, upto=split.upto)
+            ended = end is None
+            upto = split.upto if ended else end
+            statement = copy_statement(table, after, upto, partitioned=partitioned, matching=where)
+            read = list(_copied(connection, statement, named, split.page_rows))
+        after = upto
+        parts += read
+        if read:
+            slow.read(read[-1])
+        if parts and (
+            ended or sum(map(len, parts)) >= _PAGE_ROWS or sum(p.nbytes for p in parts) >= _PAGE_BYTES
+        ):
+            yield pa.concat_arrays(parts)
+            parts = []
 
 
 def copy_statement(

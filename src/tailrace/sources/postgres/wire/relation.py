@@ -88,8 +88,9 @@ class Relation:
 
         Args:
             types: the database's types.
-            key: key columns, used as long as the table has them; else the replica identity is used, if it has
-                columns, else the columns of the same numbers, if the table has columns of the same types.
+            key: key columns, used as long as the table has them, and its primary key, if that is its replica
+                identity, is no other one; else the replica identity is used, if it has columns, else the
+                columns of the same numbers, if the table has columns of the same types.
             known: the schema in the catalog; used if it has these columns of these types, since it has what a
                 message lacks: which columns can be NULL, and the key's order.
             unfit: `SourceOptions.unfit`.
@@ -99,8 +100,12 @@ class Relation:
             for c in self.columns
         )
         names = {c.name for c in found}
-        if not key or not names.issuperset(key):
-            key = tuple(c.name for c in self.columns if c.in_identity) if self.identity in _BY_COLUMNS else ()
+        identity: tuple[str, ...] = ()
+        if self.identity in _BY_COLUMNS:
+            identity = tuple(c.name for c in self.columns if c.in_identity)
+        had_another = self.identity == "d" and identity and not set(identity).issuperset(key)
+        if not key or not names.issuperset(key) or had_another:
+            key = identity
             if known is not None and set(known.key) == set(key):
                 key = known.key
             elif known is not None and not key:

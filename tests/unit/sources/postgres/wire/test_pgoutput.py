@@ -159,6 +159,14 @@ def test_a_key_that_the_replica_identity_lacks_is_refused_with_the_remedy() -> N
         _decoded(stream, keys={TableId("public", "toast"): ("id",)})
 
 
+@pytest.mark.parametrize("key", [("n",), ("id", "n")])
+def test_a_change_from_before_the_table_got_another_primary_key_has_the_key_of_its_time(key: Any) -> None:
+    stream = _relation() + _transaction(_change("D", ("K", _tuple(5, None, None))))
+    (batch,) = _decoded(stream, keys={TableId("public", "toast"): key})
+    assert batch.table.key == ("id",)
+    assert plain(batch.image("before")) == [{"id": 5, "n": None, "big": None}]
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [

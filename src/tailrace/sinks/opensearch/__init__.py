@@ -1,0 +1,1 @@
+"""Documents of an OpenSearch cluster, one for each row."""

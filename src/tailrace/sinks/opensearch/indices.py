@@ -1,0 +1,190 @@
+"""The index of a target: whose it is, and which columns it has.
+
+    <target>              an alias, for readers and for our writes: its name in lower case
+    <target>-tailrace     the index
+
+Writes go through the alias with `require_alias`, so OpenSearch never makes an index of its own accord in
+place of one that was deleted. What we know of the index is in its mapping (`_meta`), and goes with it:
+
+    stream      the stream that owns it; an index of another stream, or of nobody, is not touched
+    schema      the columns and the key of its documents
+    readings    by table that is read again: the reading's id, and the version that it began with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailrace.config.sinks import OnIncompatibleType
+from tailrace.errors import SinkError, StateError
+from tailrace.sinks.base import StreamId
+from tailrace.sinks.opensearch.client import ClusterAnswer, OpenSearchClient
+from tailrace.sinks.opensearch.mapping import VERSION, fields_of, most_fields, settings_of
+from tailrace.sinks.opensearch.names import alias_of, index_of, quoted
+from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sinks.tables.columns import incompatible
+
+#: The format of what the mapping notes.
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ReadingStart:
+    """When a table began to be read again.
+
+    Args:
+        id: the reading's id.
+        first: the lowest version of the documents that it writes.
+    """
+
+    id: str
+    first: int
+
+
+@dataclass(frozen=True)
+class Index:
+    """A target's index.
+
+    Args:
+        target: the target's name.
+        stream: the stream that owns it.
+        schema: the columns and the key of its documents.
+        readings: its tables that are read again, or were at last.
+    """
+
+    target: str
+    stream: StreamId
+    schema: TargetSchema
+    readings: Mapping[str, ReadingStart] = field(default_factory=dict)
+
+    @property
+    def alias(self) -> str:
+        """The name to write to, and to read from."""
+        return alias_of(self.target)
+
+    @property
+    def path(self) -> str:
+        """The alias in a request's path."""
+        return quoted(self.alias)
+
+    @property
+    def name(self) -> str:
+        """The index's own name."""
+        return index_of(self.target)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the mapping notes."""
+        return {
+            "tailrace": {
+                "v": _FORMAT,
+                "stream": self.stream.query,
+                "pipeline": self.stream.pipeline,
+                "target": self.target,
+                "schema": json.loads(self.schema.to_json()),
+                "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
+            }
+        }
+
+
+def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | None:
+    """The index of a target; None if there is none.
+
+    Raises:
+        StateError: it belongs to another stream, or to nobody.
+    """
+    alias = alias_of(target)
+    answer = client.request("GET", f"/{quoted(alias)}", accepted=(404,))
+    if answer.status == 404:
+        return None
+    if list(answer.body) != [index_of(target)]:
+        raise _not_ours(target, f"found `{'`, `'.join(answer.body)}`, which Tailrace did not make", stream)
+    (found,) = answer.body.values()
+    noted = found.get("mappings", {}).get("_meta", {}).get("tailrace")
+    if noted is None:
+        raise _not_ours(target, f"found `{index_of(target)}`, which Tailrace did not make", stream)
+    if noted["stream"] != stream.query:
+        raise _not_ours(target, f"it belongs to stream {noted['stream']}", stream)
+    if noted["target"] != target:
+        raise _not_ours(target, f"`{alias}` is the target `{noted['target']}`", stream)
+    if noted["v"] > _FORMAT:
+        raise _not_ours(target, "a newer version of Tailrace has written it", stream)
+    schema = TargetSchema.from_json(target, json.dumps(noted["schema"]))
+    readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
+    return Index(target, stream, schema, readings)
+
+
+def create(client: OpenSearchClient, index: Index, settings: Mapping[str, str]) -> None:
+    """Create the index of a target.
+
+    Raises:
+        StateError: an index of that name exists, which does not have the alias.
+        SinkError: OpenSearch refuses the fields or settings.
+    """
+    fields = {**fields_of(index.schema.columns), VERSION: {"type": "long"}}
+    body = {
+        "settings": {"index": settings_of(len(index.schema.columns), settings)},
+        "aliases": {index.alias: {}},
+        "mappings": {"dynamic": "strict", "_meta": index.meta, "properties": fields},
+    }
+    answer = client.request("PUT", f"/{quoted(index.name)}", body, accepted=(400,))
+    if answer.kind == "resource_already_exists_exception":
+        # it may be that an earlier attempt at this request was not answered
+        if find(client, index.target, index.stream) is not None:
+            return
+        found = f"found `{index.name}`, without the alias `{index.alias}`"
+        raise _not_ours(index.target, found, index.stream)
+    _require_accepted(index, answer)
+
+
+def update(client: OpenSearchClient, index: Index, old: Index) -> None:
+    """Give an index other columns, or note other readings.
+
+    Raises:
+        SinkError: a field cannot hold a column's values.
+    """
+    held = fields_of(old.schema.columns)
+    needed = fields_of(index.schema.columns)
+    for name, field_ in needed.items():
+        if name in held and held[name] != field_:
+            found = f"the field is {held[name]['type']}, the column needs {field_['type']}"
+            raise incompatible(name, index.target, found, OnIncompatibleType.PARK)
+    added = {name: field_ for name, field_ in needed.items() if name not in held}
+    if added:
+        limit = {"index": {"mapping.total_fields.limit": most_fields(len(needed))}}
+        client.request("PUT", f"/{index.path}/_settings", limit)
+    body = {"_meta": index.meta, "properties": added}
+    answer = client.request("PUT", f"/{index.path}/_mapping", body, accepted=(400,))
+    _require_accepted(index, answer)
+
+
+def with_reading(index: Index, table: str, reading: ReadingStart) -> Index:
+    """`index` with a table that is read again; a reading that is noted already stays as it is."""
+    known = index.readings.get(table)
+    if known is not None and known.id == reading.id:
+        return index
+    return replace(index, readings={**index.readings, table: reading})
+
+
+def _require_accepted(index: Index, answer: ClusterAnswer) -> None:
+    if answer.status < 400:
+        return
+    raise SinkError(
+        f"target `{index.target}` cannot have the columns of its source",
+        f"HTTP {answer.status}: {answer.reason}",
+        "leave the column out by a transform, or delete the index and read the table again: tailrace resync"
+        " PIPELINE.YAML TABLE",
+        code="TR-7001",
+    )
+
+
+def _not_ours(target: str, found: str, stream: StreamId) -> StateError:
+    return StateError(
+        f"target `{target}` is not this stream's",
+        f"{found}; this stream is {stream.query}",
+        "route the table to another name, continue with that stream's checkpoint, or delete the index",
+        code="TR-6101",
+    )
