@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -36,6 +37,7 @@ from tests.contract.test_far_dates import SHAPE
 from tests.contract.test_former_columns import CHANGED, SNAPSHOT, Batches
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
+from tests.support.clickhouse import ClickHouse
 from tests.support.sinks.clickhouse import Target, target_of
 
 SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
@@ -259,25 +261,27 @@ def test_rows_of_each_type_of_key_are_changed_completed_and_deleted(
 ) -> None:
     """One stream with a table for each type, beside a second column of the key."""
     shapes = {
-        name: table(("k", type_), ("id", INT), ("a", TEXT), ("b", TEXT), key=("k", "id"), name=f"shop.{name}")
+        name: table(
+            ("k0", type_), ("id", INT), ("a", TEXT), ("n", TEXT), key=("k0", "id"), name=f"shop.{name}"
+        )
         for name, (type_, _) in KEYS.items()
     }
     rows = {
-        name: [{"k": k, "id": i, "a": "a", "b": f"b{i}"} for i, k in enumerate(values)]
+        name: [{"k0": k, "id": i, "a": "a", "n": f"n{i}"} for i, k in enumerate(values)]
         for name, (_, values) in KEYS.items()
     }
 
     def of_keys(name: str) -> list[dict[str, Any]]:
-        return target.select(f"SELECT id, a, b FROM shop.`{name}` FINAL ORDER BY id")  # type: ignore[return-value]
+        return target.select(f"SELECT id, a, n FROM shop.`{name}` FINAL ORDER BY id")  # type: ignore[return-value]
 
     cells = [("snapshot", changes(shapes[n], [("r", None, r) for r in rows[n]])) for n in KEYS]
     sink.write(cell_batch(spark, 0, cells))
     changed = [
-        changes(shapes[n], [("u", r, {**r, "a": "new", "b": None}) for r in rows[n]], first=100) for n in KEYS
+        changes(shapes[n], [("u", r, {**r, "a": "new", "n": None}) for r in rows[n]], first=100) for n in KEYS
     ]
-    sink.write(cell_batch(spark, 1, [("log", replace(part, absent_after=("b",))) for part in changed]))
+    sink.write(cell_batch(spark, 1, [("log", replace(part, absent_after=("n",))) for part in changed]))
     for name, listed in rows.items():
-        assert of_keys(name) == [{"id": r["id"], "a": "new", "b": r["b"]} for r in listed]
+        assert of_keys(name) == [{"id": r["id"], "a": "new", "n": r["n"]} for r in listed]
     gone = [changes(shapes[n], [("d", rows[n][0], None)], first=200) for n in KEYS]
     sink.write(cell_batch(spark, 2, [("log", part) for part in gone]))
     for name, listed in rows.items():
@@ -392,7 +396,7 @@ def test_column_that_somebody_has_altered_is_not_written(
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("gone", ["TABLE shop.t", "DATABASE shop"])
+@pytest.mark.parametrize("gone", ["TABLE shop.t", pytest.param("DATABASE shop", marks=pytest.mark.slow)])
 def test_table_that_was_dropped_is_made_again_and_its_table_read_again(
     spark: SparkSession, target: Target, sink: ClickHouseSink, tmp_path: Any, *, is_known: bool, gone: str
 ) -> None:
@@ -546,6 +550,18 @@ def test_column_that_something_in_the_table_needs_is_an_error_or_stays(
     assert by_id(target) == [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
 
 
+def test_table_of_very_many_columns_has_them_all(
+    spark: SparkSession, target: Target, sink: ClickHouseSink
+) -> None:
+    """Its statements are longer than those that ClickHouse reads by default."""
+    names = [f"column_{n:03}_{'x' * 40}" for n in range(900)]
+    wide = table(("id", INT), *((name, TEXT) for name in names), key=("id",))
+    rows = [{"id": 1, **dict.fromkeys(names, "v")}]
+    sink.write(cell_batch(spark, 0, [("log", changes(SCHEMA, [("c", None, row(2, "a"))]))]))
+    sink.write(cell_batch(spark, 1, [("log", changes(wide, [("c", None, r) for r in rows], first=50))]))
+    assert by_id(target)[0] == {**rows[0], "name": None}
+
+
 # ---- a server that refuses, or is away ----
 
 
@@ -567,6 +583,36 @@ def test_server_that_is_away_is_an_error_that_passes(
     with pytest.raises(TransientSinkError, match="ClickHouse does not answer") as raised:
         ClickHouseSink(settings, Router([])).write(created(spark, row(1, "a")))
     assert raised.value.code == "TR-7701"
+
+
+@pytest.mark.slow
+def test_rows_are_exact_though_the_server_is_killed_while_they_are_written(
+    spark: SparkSession, tmp_path: Any
+) -> None:
+    rows = [row(i, "x" * 50) for i in range(50_000)]
+    batch = cell_batch(spark, 0, [("log", log(*(("c", None, r) for r in rows)))])
+    codes = []
+    with ClickHouse(tmp_path) as server:
+        target = Target(server)
+        for delay in (0.5, 0.8, 1.2, 1.6, 2.2, 3, 0):
+            sink = ClickHouseSink(target.settings, Router([]))
+            timer = threading.Timer(delay, server.kill)
+            if delay:
+                timer.start()
+            try:
+                sink.write(batch)
+            except TransientSinkError as error:
+                codes.append(error.code)
+            timer.cancel()
+            if delay:
+                timer.join()
+                server.kill()
+                server.start()
+        assert len(codes) > 1
+        assert set(codes) == {"TR-7701"}
+        assert by_id(target) == rows
+        found = target.select("SELECT engine_full FROM system.tables WHERE name = 't'")
+        assert "fsync_after_insert = 1, fsync_part_directory = 1" in found[0]["engine_full"]
 
 
 @pytest.mark.parametrize(

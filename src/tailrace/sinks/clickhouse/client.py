@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _CONNECT_S, _STATEMENT_S = 10, 3600
 #: Rows are to be durable, and visible, once an INSERT has returned; each one that we send is meant.
 _INSERT = {"async_insert": 0, "insert_deduplicate": 0}
-#: Lists of keys are long; binary values are no text.
-_SELECT = {"max_query_size": 1 << 28, "max_ast_elements": 1 << 20, "output_format_arrow_string_as_string": 0}
+#: Lists of keys are long, and so are those of columns.
+_LONG = {"max_query_size": 1 << 28, "max_ast_elements": 1 << 20}
+#: Binary values are no text.
+_SELECT = {**_LONG, "output_format_arrow_string_as_string": 0}
 #: ClickHouse's codes of errors that pass: time limits, overload, the network, lack of room.
 _PASSING = (159, 160, 202, 209, 210, 241, 242, 243, 252, 319, 394, 425, 439, 473, 999)
 #: ... of users who are unknown, or lack a right.
@@ -54,11 +56,11 @@ class ClickHouseClient:
             SinkError: it refuses the statement.
         """
         with _errors(shows=True):
-            self._connected().command(statement, settings=dict(settings or {}))
+            self._connected().command(statement, settings={**_LONG, **(settings or {})})
 
     def insert_select(self, statement: str) -> None:
         """Run an INSERT from a SELECT; see `run`."""
-        self.run(statement, {**_INSERT, "max_query_size": 1 << 28})
+        self.run(statement, _INSERT)
 
     def select(self, query: str) -> pa.Table:
         """The result of a SELECT, texts as bytes; see `run`."""
@@ -98,6 +100,7 @@ class ClickHouseClient:
                 password=self._password.resolve() if self._password else "",
                 ca_cert=settings.tls_ca,
                 compress=False,
+                tz_source="server",  # we read no times as Python's: no warning about the local zone
                 autogenerate_session_id=False,  # tasks need none, and one would run a statement at a time
                 connect_timeout=_CONNECT_S,
                 send_receive_timeout=_STATEMENT_S,

@@ -36,6 +36,8 @@ from tailrace.sinks.versions import ReadingStart
 #: The format of what the comment notes, and what it begins with.
 _FORMAT, _WORD = 1, "Tailrace "
 _ENGINE = "ReplacingMergeTree"
+#: What an INSERT has written is to outlive a crash of the machine; by default it outlives one of the server.
+_SETTINGS = "fsync_after_insert = 1, fsync_part_directory = 1"
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def create(client: ClickHouseClient, place: sql.Place, target: Target) -> None:
         client.run(
             f"CREATE TABLE IF NOT EXISTS {target.path} ({', '.join(columns)})"
             f" ENGINE = {_ENGINE}({VERSION}, {DELETED}) ORDER BY ({sql.names(schema.key)})"
-            f" COMMENT {sql.text(target.comment)}"
+            f" SETTINGS {_SETTINGS} COMMENT {sql.text(target.comment)}"
         )
     except SinkError as error:
         raise _cannot_have(target, error) from error

@@ -28,8 +28,8 @@ from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.versions import version_of
 
-#: Most rows of an INSERT, and most rows that are read at once.
-_ROWS, _KEYS = 100_000, 1000
+#: Most rows of an INSERT, and some bytes that they have, and most rows that are read at once.
+_ROWS, _BYTES, _KEYS = 100_000, 64 << 20, 1000
 #: The row number of a change, next to what is read for it.
 _NUMBER = "_tailrace_number"
 
@@ -108,8 +108,9 @@ class InsertWriter:
         return fitted(rows, self._table.schema, self.attempt.years, changes.origin)
 
     def _insert(self, rows: pa.Table, version: int, *, deleted: bool = False) -> None:
-        for start in range(0, rows.num_rows, _ROWS):
-            part = rows.slice(start, _ROWS)
+        most = max(1, min(_ROWS, rows.num_rows * _BYTES // max(1, rows.nbytes)))
+        for start in range(0, rows.num_rows, most):
+            part = rows.slice(start, most)
             n = part.num_rows
             part = part.append_column(VERSION, pa.repeat(pa.scalar(version, pa.uint64()), n))
             part = part.append_column(DELETED, pa.repeat(pa.scalar(int(deleted), pa.uint8()), n))
