@@ -22,7 +22,7 @@ from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.clickhouse import tables
+from tailrace.sinks.clickhouse import standing, tables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import ALL_YEARS, SOME_YEARS
 from tailrace.sinks.clickhouse.sink import ClickHouseSink
@@ -30,6 +30,7 @@ from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.writer import InsertAttempt, InsertWriter
 from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.route import Router
+from tailrace.sinks.standing import TargetStanding
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.requests import RequestDirectory
 from tests.contract.test_far_dates import ROWS as FAR_ROWS
@@ -341,6 +342,23 @@ def test_stream_with_a_new_checkpoint_does_not_lose_its_batches_in_an_old_table(
     target.drop("shop.t")
     ClickHouseSink(target.settings, Router([])).write(batch)
     assert target.rows("shop.t") == [row(1, "new")]
+
+
+def test_newest_batch_is_known_without_what_is_noted(
+    spark: SparkSession, target: Target, sink: ClickHouseSink
+) -> None:
+    """By which a checkpoint is refused that is older than the target."""
+    pipeline = (target.settings, Router([]), [SCHEMA.id])
+    other = StreamId("test", "22222222-2222-3333-4444-555555555555")
+    assert standing.targets(*pipeline, STREAM) == {}
+    sink.write(created(spark, row(1, "a"), batch=7))
+    sink.write(cell_batch(spark, 9, [("log", log(("d", row(1, "a"), None)))]))
+    for _ in range(2):
+        assert standing.targets(*pipeline, STREAM) == {"shop.t": TargetStanding(9)}
+        assert standing.targets(*pipeline, other) == {}
+        target.server.connect().command("DROP TABLE IF EXISTS default._tailrace_state")
+    target.server.connect().command("TRUNCATE TABLE shop.t")
+    assert standing.targets(*pipeline, STREAM) == {}
 
 
 @pytest.mark.parametrize("comment", ["", " COMMENT 'Tailrace is what fills it'"])

@@ -22,6 +22,11 @@ def version_of(batch: int, kind: str) -> int:
     return 2 * batch + (kind != SNAPSHOT)
 
 
+def batch_of(version: int) -> int:
+    """The batch that has written a row."""
+    return version // 2
+
+
 @dataclass(frozen=True)
 class ReadingStart:
     """When a table began to be read again.

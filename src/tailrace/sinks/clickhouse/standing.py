@@ -8,6 +8,7 @@ from tailrace.config.sinks import ClickHouseSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.clickhouse import state
+from tailrace.sinks.clickhouse import tables as tables_
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.route import Router
@@ -19,8 +20,12 @@ def targets(
 ) -> dict[str, TargetStanding]:
     """The newest batch that each target has something of, by the target's name."""
     client, place = ClickHouseClient(settings), Place(settings.database)
-    if not state.exists(client, place):
-        return {}
     names = sorted({router.target(table) for table in tables})
-    progress = state.read(client, place, names, stream)
-    return {name: TargetStanding(p.begun if p.begun >= 0 else None) for name, p in progress.items()}
+    progress = state.read(client, place, names, stream) if state.exists(client, place) else {}
+    newest = {
+        name: progress[name].begun
+        if name in progress
+        else tables_.newest_batch(client, place, name, stream)  # somebody has dropped what we noted
+        for name in names
+    }
+    return {name: TargetStanding(batch) for name, batch in newest.items() if batch is not None}

@@ -3,8 +3,8 @@
     begun    the last batch that something may have been written of
     done     the last batch that the target has as a whole
 
-What must not be lost is in the comment of the target itself (`tables`). Without these rows, a batch that
-comes again is written again, to no effect.
+What must not be lost is in the target itself (`tables`): whose it is in its comment, its newest batch in the
+versions of its rows. Without the rows here, a batch that comes again is written again, to no effect.
 """
 
 from __future__ import annotations

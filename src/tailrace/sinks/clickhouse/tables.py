@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tailrace.config.sinks import OnIncompatibleType
 from tailrace.errors import SinkError, StateError
@@ -31,7 +32,7 @@ from tailrace.sinks.replica.dialect import TableName
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
-from tailrace.sinks.versions import ReadingStart
+from tailrace.sinks.versions import ReadingStart, batch_of
 
 #: The format of what the comment notes, and what it begins with.
 _FORMAT, _WORD = 1, "Tailrace "
@@ -96,16 +97,11 @@ def find(client: ClickHouseClient, place: sql.Place, name: str, stream: StreamId
         SinkError: its rows may be on several servers.
     """
     table = place.table(name)
-    rows = client.select(
-        f"SELECT engine, comment FROM system.tables WHERE database = {sql.text(table.schema)}"
-        f" AND name = {sql.text(table.table)}"
-    )
-    if not rows.num_rows:
+    engine, noted = _noted(client, table)
+    if not engine:
         return None
-    engine, comment = (rows.column(i)[0].as_py().decode() for i in range(2))
-    if not comment.startswith(_WORD + "{"):
+    if not noted:
         raise _not_ours(name, f"found {engine} {sql.qualified(table)}, which Tailrace did not make", stream)
-    noted = json.loads(comment.removeprefix(_WORD))
     if noted["v"] > _FORMAT:
         raise _not_ours(name, "a newer version of Tailrace has written it", stream)
     if noted["stream"] != stream.query:
@@ -125,6 +121,32 @@ def find(client: ClickHouseClient, place: sql.Place, name: str, stream: StreamId
     target = Target(name, table, stream, schema, readings)
     _require_columns(client, target)
     return target
+
+
+def newest_batch(client: ClickHouseClient, place: sql.Place, name: str, stream: StreamId) -> int | None:
+    """The newest batch of which a target has rows; None: there are none of the stream."""
+    table = place.table(name)
+    _, noted = _noted(client, table)
+    if noted.get("stream") != stream.query or noted["target"] != name:
+        return None
+    found = client.select(f"SELECT count(), max({VERSION}) FROM {sql.qualified(table)}")
+    rows, version = (column[0].as_py() for column in found.columns)
+    return batch_of(version) if rows else None
+
+
+def _noted(client: ClickHouseClient, table: TableName) -> tuple[str, dict[str, Any]]:
+    """A table's engine, empty if there is no table; and what its comment notes, empty if nothing of ours."""
+    rows = client.select(
+        f"SELECT engine, comment FROM system.tables WHERE database = {sql.text(table.schema)}"
+        f" AND name = {sql.text(table.table)}"
+    )
+    if not rows.num_rows:
+        return "", {}
+    engine, comment = (rows.column(i)[0].as_py().decode() for i in range(2))
+    if not comment.startswith(_WORD + "{"):
+        return engine, {}
+    noted: dict[str, Any] = json.loads(comment.removeprefix(_WORD))
+    return engine, noted
 
 
 def _require_columns(client: ClickHouseClient, target: Target) -> None:
