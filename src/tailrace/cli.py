@@ -23,6 +23,7 @@ from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
 from tailrace.config.secret import shown
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     ConsoleSettings,
     DeltaSettings,
     IcebergSettings,
@@ -666,7 +667,9 @@ def _appends(sink: SinkSettings) -> bool:
     match sink:
         case DeltaSettings() | IcebergSettings():
             return sink.mode is not WriteMode.UPSERT
-        case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
+        case ConsoleSettings() | MySqlSettings() | PostgresSettings():
+            return False
+        case OpenSearchSettings() | ClickHouseSettings():
             return False
         case _:
             return True

@@ -79,6 +79,7 @@ SUBJECTS = {
     "74": "Kafka",
     "75": "Schema registry",
     "76": "Messages",
+    "77": "ClickHouse",
     "80": "Running",
     "81": "Verification",
     "90": "Development servers and demo",
@@ -2230,6 +2231,50 @@ CATALOGUE = {
         (ConfigError,),
         "`tailrace resume --sink` names a sink that the pipeline does not have, or that flows.",
         "`tailrace status PIPELINE.YAML` names the sinks and says which are parked.",
+    ),
+    # ---- 77 ClickHouse -------------------------------------------------------------------------------------
+    "TR-7701": Condition(
+        "ClickHouse does not answer",
+        (TransientSinkError,),
+        "The server at `url` does not answer in time, or cannot do the work at present: it lacks memory or "
+        "room, its tables have too many parts, or it is overloaded.",
+        "Check that the server runs, has room, and that `url` is its HTTP interface.",
+    ),
+    "TR-7702": Condition(
+        "ClickHouse rejects the user",
+        (SinkError,),
+        "The user or password is wrong or missing, or the user lacks a right.",
+        "Check `user` and `password`. The user needs to create databases, to create, alter, read and write "
+        "the targets' tables and `_tailrace_state`, and to read the database `system`.",
+    ),
+    "TR-7703": Condition(
+        "ClickHouse refuses a statement",
+        (SinkError,),
+        "Its reason is in the detail. Of an INSERT there is the code alone: the reason may have values.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7704": Condition(
+        "a table has been dropped while it was written",
+        (TransientSinkError,),
+        "Somebody has dropped the table of a target, or its database, while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the table is created anew and filled from the "
+        "source.",
+    ),
+    "TR-7705": Condition(
+        "target `<target>` is a table of engine <engine>",
+        (SinkError,),
+        "The server makes another engine of ReplacingMergeTree, as replicated databases and ClickHouse Cloud "
+        "do. Its replicas may answer with older rows than the ones just written, and then a target would be "
+        "wrong.",
+        "Write to a server, and a database, where ReplacingMergeTree stays what it is.",
+    ),
+    "TR-7706": Condition(
+        "column `<column>` of target `<target>` was altered",
+        (SinkError,),
+        "Somebody has altered or dropped a column of the target's table. ClickHouse converts values to the "
+        "type that a column has, and may write others, or NULL.",
+        "Alter it back; or drop the table, and have the source's read again: `tailrace resync`. Further "
+        "columns, codecs and LowCardinality do no harm.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

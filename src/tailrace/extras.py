@@ -8,6 +8,7 @@ from tailrace.errors import ConfigError
 
 #: Extra of `pyproject.toml` -> modules that we import from its packages.
 EXTRAS = {
+    "clickhouse": ("clickhouse_connect",),
     "delta": ("pyroaring",),
     "dev": ("tailrace_dev",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),

@@ -41,6 +41,7 @@ FOLLOWING = (
         "mariadb-whole-batch",
         "postgresql",
         "postgresql-whole-batch",
+        "clickhouse",
     ),
     *("delta-upsert-waiting", "delta-upsert-in-place"),
 )
@@ -241,7 +242,7 @@ def test_column_that_something_in_the_target_needs_stays_with_try_evolve(
         sink.close()
 
 
-@pytest.mark.parametrize("name", ["iceberg-upsert", "postgresql"])
+@pytest.mark.parametrize("name", ["iceberg-upsert", "postgresql", "clickhouse"])
 def test_target_that_has_a_column_of_the_new_name_asks_for_its_rows(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

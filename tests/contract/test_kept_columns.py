@@ -25,7 +25,7 @@ KEPT = [{"id": 1, "a": None, "b": 7}, {"id": 2, "a": 20, "b": 2}, {"id": 3, "a":
 SNAPSHOT_ROWS = [after for _, _, after in SNAPSHOT]
 
 
-@pytest.fixture(params=("delta-upsert", "iceberg-upsert", "mysql", "postgresql"))
+@pytest.fixture(params=("delta-upsert", "iceberg-upsert", "mysql", "postgresql", "clickhouse"))
 def case(request: pytest.FixtureRequest) -> SinkCase:
     return CASES[request.param](request)
 

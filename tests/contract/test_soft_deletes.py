@@ -32,6 +32,7 @@ MARKS = SoftDelete({"deleted": True, "op": "-D"}, {"deleted": (False, False), "o
         "iceberg-upsert",
         "postgresql",
         "opensearch",
+        "clickhouse",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (

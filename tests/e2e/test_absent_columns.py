@@ -1,4 +1,4 @@
-"""Values that the log leaves out: unchanged TOAST, MySQL's partial images; replicas, Iceberg, OpenSearch."""
+"""Values that the log leaves out: unchanged TOAST, MySQL's partial images; the sinks that take them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tailrace.config.sinks import ReplicaTransaction
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
 from tests.e2e.test_mariadb import _Quiet
+from tests.support.sinks.clickhouse import target_of
 from tests.support.sinks.iceberg import table_rows
 from tests.support.sinks.opensearch import cluster
 from tests.support.sinks.replica import replica_target
@@ -97,11 +98,12 @@ def test_targets_are_the_source_though_its_log_leaves_values_out(request, spark,
         f" transaction: {target.settings.transaction}, tls-mode: disabled}}\n"
         for kind, target in zip(("mysql", "postgresql"), replicas, strict=True)
     )
-    lake, documents = tmp_path / "lake", cluster(request)
+    lake, documents, tables = tmp_path / "lake", cluster(request), target_of(request)
     pipeline = parse_pipeline(
         f"source: {{{source.options}, snapshot-chunk-rows: 10}}\n"
         f"sink:\n{sinks}  - {{type: iceberg, path: '{lake}', mode: upsert}}\n"
         f"  - {{type: opensearch, url: '{documents.url}'}}\n"
+        f"  - {{type: clickhouse, url: '{tables.settings.url}'}}\n"
         f"route: [{{source-table: '{source.name}', sink-table: 'shop.t'}}]\n"
         f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}', restarts: 0}}\n"
     )
@@ -114,7 +116,11 @@ def test_targets_are_the_source_though_its_log_leaves_values_out(request, spark,
         rows = source.execute("SELECT id, v, big, raw FROM t ORDER BY id")
         expected = [dict(zip(("id", "v", "big", "raw"), row, strict=True)) for row in rows]
         found = [target.rows("shop.t") for target in replicas]
-        unordered = (table_rows(lake, "shop.t").to_pylist(), documents.typed_rows("shop.t"))
+        unordered = (
+            table_rows(lake, "shop.t").to_pylist(),
+            documents.typed_rows("shop.t"),
+            tables.rows("shop.t"),
+        )
         found += [sorted(rows, key=lambda row: row["id"]) for rows in unordered]
         for held in found:
             assert held == expected

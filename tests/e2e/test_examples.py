@@ -21,6 +21,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace_dev.servers import KafkaServer, MySqlServer, OpenSearchServer, PostgresServer
+from tests.support.clickhouse import ClickHouse
+from tests.support.sinks.clickhouse import Target
 from tests.support.sinks.opensearch import Cluster
 from tests.support.topics import messages
 
@@ -30,6 +32,7 @@ FOLDERS = {
     "mysql_to_delta",
     "mysql_to_kafka",
     "mysql_to_opensearch",
+    "mysql_to_clickhouse",
     "postgres_to_iceberg",
     "database_to_database",
     "shards_to_delta",
@@ -169,6 +172,34 @@ def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServ
     assert cluster.documents("shop.orders")["12"]["price"] == "7.00"
     assert cluster.documents("shop.customers") == {}
     cluster.clear()
+
+
+def test_mysql_to_clickhouse(mysql_shop: MySqlServer, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    target = Target(clickhouse)
+    target.clear()
+    example = Example(
+        "mysql_to_clickhouse",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "http://127.0.0.1:8123": target.settings.url},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+
+    def rows(table: str, columns: str) -> list[tuple[Any, ...]]:
+        found = (
+            clickhouse.connect().query(f"SELECT {columns} FROM shop.{table} FINAL ORDER BY id").result_rows
+        )
+        return [tuple(row) for row in found]
+
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    assert rows("orders", "id, customer_id, item, toDecimalString(price, 2)") == ORDERS
+    assert rows("customers", "id, name") == CUSTOMERS
+    mysql_shop.execute("UPDATE shop.orders SET price = 7 WHERE id = 12", "DELETE FROM shop.customers")
+    checked = example.run("-m", "tailrace", "check", "pipeline.yaml")
+    assert "ClickHouse 26." in checked
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    assert rows("orders", "toFloat64(price)")[-1] == (7.0,)
+    assert rows("customers", "id") == []
+    target.clear()
 
 
 def test_postgres_to_iceberg(postgres_shop: PostgresServer, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
 from tailrace.config.option_values import parse_url
@@ -749,6 +750,60 @@ class OpenSearchSettings(CommonSettings):
 
 
 @dataclass(frozen=True)
+class ClickHouseSettings(CommonSettings):
+    """Tables of a ClickHouse server that are kept equal to the source's.
+
+    Args:
+        url: the server's HTTP interface: `http://HOST[:PORT]` or `https://HOST[:PORT]`.
+        database: that of targets without one, and of our own tables.
+        user: a user who may create tables there.
+        password: the user's.
+        tls_ca: authorities that sign the server's certificate, a PEM file; default: the system's.
+        parallelism: tasks that write changes at the same time.
+
+    Raises:
+        ConfigError: the address is none or holds a user, or a value is out of its range.
+    """
+
+    type: ClassVar[str] = "clickhouse"
+    extra: ClassVar[str | None] = "clickhouse"
+    url: str
+    database: str = "default"
+    user: str = "default"
+    password: Secret | None = None
+    tls_ca: str | None = None
+    parallelism: int = 4
+
+    def __post_init__(self) -> None:
+        refuse_credentials(self.url, "sink.url")
+        self.address  # noqa: B018 - checked
+        _check_positive(self, "parallelism")
+
+    @property
+    def follows_former_columns(self) -> bool:
+        """See CommonSettings."""
+        return True
+
+    @property
+    def address(self) -> tuple[str, str, int]:
+        """The url's scheme, host and port."""
+        ports = {"http": 8123, "https": 8443}
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:  # its text shows the port, which may be a password
+            parts, port = urlsplit(""), None
+        rest = (parts.path.strip("/"), parts.query, parts.fragment)
+        if parts.scheme not in ports or not parts.hostname or "@" in self.url or any(rest):
+            raise ConfigError(
+                "`sink.url` is wrong",
+                f"found {shown(self.url)}, needed http://HOST[:PORT] or https://HOST[:PORT]",
+                code="TR-1010",
+            )
+        return parts.scheme, parts.hostname, port or ports[parts.scheme]
+
+
+@dataclass(frozen=True)
 class ConsoleSettings(CommonSettings):
     """Changes printed to the terminal."""
 
@@ -777,6 +832,7 @@ SinkSettings = (
     | JsonSettings
     | KafkaSettings
     | OpenSearchSettings
+    | ClickHouseSettings
     | ConsoleSettings
     | MySqlSettings
     | PostgresSettings
@@ -793,6 +849,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         JsonSettings,
         KafkaSettings,
         OpenSearchSettings,
+        ClickHouseSettings,
         ConsoleSettings,
         MySqlSettings,
         PostgresSettings,

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     ConsoleSettings,
     KafkaSettings,
     OpenSearchSettings,
@@ -48,6 +49,8 @@ def sink_key(settings: SinkSettings) -> str:
             place = (settings.bootstrap_servers, settings.topic_prefix)
         case OpenSearchSettings():
             place = settings.urls
+        case ClickHouseSettings():
+            place = (*map(str, settings.address[1:]), settings.database)
         case _:
             place = (absolute(settings.path),)
     digest = hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]

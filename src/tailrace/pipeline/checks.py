@@ -22,6 +22,7 @@ from tailrace import __version__
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline, RouteRule, TransformRule
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     DeltaSettings,
     FileSettings,
     IcebergSettings,
@@ -138,6 +139,8 @@ def _sink(
                 yield from _opened(name, settings.schema_registry_url, lambda: _schema_registry(settings))
         case OpenSearchSettings():
             yield from _opened(name, settings.urls[0], lambda: _opensearch(settings))
+        case ClickHouseSettings():
+            yield from _opened(name, settings.url, lambda: _clickhouse(settings))
         case MySqlSettings() | PostgresSettings():
             where = f"{settings.server.host}:{settings.server.port}"
             yield from _opened(name, where, lambda: _replica(settings, pipeline))
@@ -175,6 +178,13 @@ def _kafka(settings: KafkaSettings) -> str:
 def _opensearch(settings: OpenSearchSettings) -> str:
     version = OpenSearchClient.of(settings).request("GET", "/").body.get("version", {})
     return f"answers, {version.get('distribution', 'version')} {version.get('number', 'unknown')}"
+
+
+def _clickhouse(settings: ClickHouseSettings) -> str:
+    from tailrace.sinks.clickhouse.client import ClickHouseClient  # noqa: PLC0415 - an extra
+
+    answer = ClickHouseClient(settings).select("SELECT version()")
+    return f"answers, ClickHouse {answer.column(0)[0].as_py().decode()}"
 
 
 def _schema_registry(settings: KafkaSettings) -> str:

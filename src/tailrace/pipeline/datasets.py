@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     ConsoleSettings,
     FileSettings,
     IcebergSettings,
@@ -22,6 +23,7 @@ from tailrace.config.sinks import (
 )
 from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId
+from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
@@ -63,6 +65,10 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
         case OpenSearchSettings():
             server = urlsplit(settings.urls[0]).netloc
             return DatasetName(f"opensearch://{server}", alias_of(router.target(table)))
+        case ClickHouseSettings():
+            held = Place(settings.database).table(router.target(table))
+            _, host, port = settings.address
+            return DatasetName(f"clickhouse://{host}:{port}", f"{held.schema}.{held.table}")
         case IcebergSettings():
             return _directory(location(absolute(settings.path), identifier(router.target(table))))
         case _:
@@ -75,6 +81,7 @@ def holds_rows(settings: SinkSettings) -> bool:
         "delta",
         "iceberg",
         "opensearch",
+        "clickhouse",
     )
 
 

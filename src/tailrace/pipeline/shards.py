@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     DeltaSettings,
     IcebergSettings,
     OpenSearchSettings,
@@ -48,4 +49,4 @@ def shard_findings(pipeline: Pipeline, tables: Iterable[TableId]) -> Iterator[Fi
 def _holds_rows(settings: SinkSettings) -> bool:
     if isinstance(settings, DeltaSettings | IcebergSettings):
         return settings.mode is not WriteMode.CHANGELOG
-    return isinstance(settings, ReplicaSettings | OpenSearchSettings)
+    return isinstance(settings, ReplicaSettings | OpenSearchSettings | ClickHouseSettings)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     ConsoleSettings,
     DeltaSettings,
     FileSettings,
@@ -114,6 +115,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.opensearch.sink import OpenSearchSink
 
             return OpenSearchSink(settings, router)
+        case ClickHouseSettings():
+            from tailrace.sinks.clickhouse.sink import ClickHouseSink
+
+            return ClickHouseSink(settings, router)
         case ConsoleSettings():
             from tailrace.sinks.console import ConsoleSink
 
@@ -181,6 +186,10 @@ def _standing(
             from tailrace.sinks.opensearch import standing as opensearch
 
             return SinkStanding(opensearch.targets(settings, router, tables, stream))
+        case ClickHouseSettings():
+            from tailrace.sinks.clickhouse import standing as clickhouse
+
+            return SinkStanding(clickhouse.targets(settings, router, tables, stream))
         case _:
             return SinkStanding()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import delta, files, iceberg, kafka, opensearch, replica
+from tests.support.sinks import clickhouse, delta, files, iceberg, kafka, opensearch, replica
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -27,4 +27,5 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "postgresql": replica.postgres,
     "postgresql-whole-batch": replica.postgres_whole_batch,
     "opensearch": opensearch.opensearch,
+    "clickhouse": clickhouse.clickhouse,
 }

@@ -26,22 +26,10 @@ from tailrace.sinks.opensearch.mapping import VERSION, fields_of, most_fields, s
 from tailrace.sinks.opensearch.names import alias_of, index_of, quoted
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
+from tailrace.sinks.versions import ReadingStart
 
 #: The format of what the mapping notes.
 _FORMAT = 1
-
-
-@dataclass(frozen=True)
-class ReadingStart:
-    """When a table began to be read again.
-
-    Args:
-        id: the reading's id.
-        first: the lowest version of the documents that it writes.
-    """
-
-    id: str
-    first: int
 
 
 @dataclass(frozen=True)

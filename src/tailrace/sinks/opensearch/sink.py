@@ -27,20 +27,20 @@ from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, 
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.opensearch import indices, quarantine, state, vanished
 from tailrace.sinks.opensearch.client import OpenSearchClient
-from tailrace.sinks.opensearch.indices import Index, ReadingStart
+from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
 from tailrace.sinks.opensearch.state import Progress
-from tailrace.sinks.opensearch.tasks import Outcome, write_batch
-from tailrace.sinks.opensearch.versions import version_of
 from tailrace.sinks.opensearch.writer import Attempt
 from tailrace.sinks.replica.plan import Work
+from tailrace.sinks.replica.row_tasks import Outcome, write_batch
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import DropColumn, former_columns, kept_columns, missed_columns
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.sinks.timings import COMMIT
+from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from tailrace.sinks.opensearch.client import ClusterAnswer, unavailable
 from tailrace.sinks.opensearch.documents import json_value
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import VERSION
-from tailrace.sinks.opensearch.versions import version_of
 from tailrace.sinks.opensearch.writer import Attempt
 from tailrace.sinks.tables.rereads import Refresh
+from tailrace.sinks.versions import version_of
 
 #: Documents of one page of a search, with the whole document or without, and how long a page may take.
 _WHOLE_PAGE, _PAGE, _KEEP_ALIVE = 50, 5000, "5m"

@@ -1,8 +1,8 @@
 """Versions of documents: what makes a batch that comes again, and a task that outlives its batch, harmless.
 
-A document's version is that of the batch that wrote it last (`version_type: external`): 2n for snapshot rows
-of batch n, 2n + 1 for changes. OpenSearch refuses a write whose version is not above the document's (409). A
-batch writes a key once, so 409 means that the document has this change, or a later one:
+A document's version is that of the batch that wrote it last (`sinks.versions`, `version_type: external`).
+OpenSearch refuses a write whose version is not above the document's (409). A batch writes a key once, so 409
+means that the document has this change, or a later one:
 
 * *A batch that comes again* finds what an earlier attempt has written, and writes the rest.
 * *A task of an earlier attempt at the same batch* writes what the attempt that counts writes.
@@ -17,17 +17,5 @@ Versions of two streams mean different things: that is why an index belongs to o
 
 from __future__ import annotations
 
-from tailrace.model.change import SNAPSHOT
-
 #: How long a task may write without asking whether its attempt is still the one that counts.
 CHECK_S = 10
-
-
-def version_of(batch: int, kind: str) -> int:
-    """The version of the documents that a batch writes.
-
-    Args:
-        batch: the batch's number.
-        kind: SNAPSHOT, LOG or REREAD.
-    """
-    return 2 * batch + (kind != SNAPSHOT)

@@ -27,11 +27,13 @@ from tailrace.sinks.opensearch.bulk import Refused, index_gone, portions, send
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts
 from tailrace.sinks.opensearch.indices import Index
-from tailrace.sinks.opensearch.versions import CHECK_S, version_of
+from tailrace.sinks.opensearch.versions import CHECK_S
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, refused_error
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
 from tailrace.sinks.replica.dialect import RowOperation
+from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.unit_writer import OPERATION_LETTERS, RowChanges
+from tailrace.sinks.versions import version_of
 
 #: Most rows encoded at once, and most documents that are read at once.
 _ROWS, _DOCUMENTS = 8192, 100
@@ -57,6 +59,14 @@ class Attempt:
     epoch: str
     policy: RefusedRow = RefusedRow.FAIL
     most_quarantined: int = MOST_QUARANTINED
+
+    def schema(self, target: str) -> TargetSchema:
+        """See `WritingAttempt`."""
+        return self.indices[target].schema
+
+    def writer(self, target: str) -> Writer:
+        """See `WritingAttempt`."""
+        return Writer(self, target)
 
 
 @dataclass

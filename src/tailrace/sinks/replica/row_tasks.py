@@ -1,4 +1,6 @@
-"""The Spark tasks: read cells, write documents, report errors.
+"""The Spark tasks of sinks whose rows have versions: read cells, write rows, report errors.
+
+A batch is written task by task, without transactions: a row that comes again does no harm (`sinks.versions`).
 
     snapshot   a task writes the rows of its cells
     log        `bucket_log`: cells to (target, bucket, changes); Spark shuffles them by bucket;
@@ -13,9 +15,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -26,9 +29,9 @@ from tailrace.errors import TailraceError, concerning, from_json
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import LOG, REREAD, SNAPSHOT, ChangeBatch
 from tailrace.sinks.base import CellBatch
-from tailrace.sinks.opensearch.writer import Attempt, Writer
 from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.replica.plan import Work, bucket_count
+from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
@@ -47,6 +50,38 @@ _BUCKET = pa.schema(
 )
 
 
+class RowWriter(Protocol):
+    """Writes the rows of a target in a task."""
+
+    #: How many rows were put into quarantine, by source table.
+    put_aside: Counter[str]
+
+    @property
+    def target(self) -> str:
+        """The target's name."""
+
+    def write_snapshot(self, batches: Sequence[ChangeBatch]) -> None:
+        """Write snapshot rows.
+
+        Raises:
+            SinkError: a row is refused.
+            TransientSinkError: the target's system does not answer.
+        """
+
+    def write_changes(self, bucket: Sequence[pa.RecordBatch]) -> None:
+        """Write all changes of some keys; see `write_snapshot`."""
+
+
+class WritingAttempt(Protocol):
+    """An attempt to write a batch, as tasks know it."""
+
+    def schema(self, target: str) -> TargetSchema:
+        """The schema of a target."""
+
+    def writer(self, target: str) -> RowWriter:
+        """A new writer for a target."""
+
+
 @dataclass(frozen=True)
 class _TaskInput:
     """The input of the tasks.
@@ -57,7 +92,7 @@ class _TaskInput:
         buckets: by target: the number of buckets, and the Spark partition of the first.
     """
 
-    attempt: Attempt
+    attempt: WritingAttempt
     routes: Mapping[str, str]
     buckets: Mapping[str, tuple[int, int]]
 
@@ -82,7 +117,7 @@ class Outcome:
             self.quarantined.update(json.loads(row["quarantined"]))
 
 
-def write_batch(batch: CellBatch, work: Work, attempt: Attempt, parallelism: int) -> Outcome:
+def write_batch(batch: CellBatch, work: Work, attempt: WritingAttempt, parallelism: int) -> Outcome:
     """Write the rows of targets.
 
     Args:
@@ -131,10 +166,12 @@ def write_snapshot(task_input: _TaskInput) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         results = _Results()
         buffered: dict[str, list[ChangeBatch]] = {}
-        writers: dict[str, Writer] = {}
+        writers: dict[str, RowWriter] = {}
 
         def flush(target: str) -> None:
-            writer = writers.setdefault(target, Writer(task_input.attempt, target))
+            if target not in writers:
+                writers[target] = task_input.attempt.writer(target)
+            writer = writers[target]
             rows = buffered.pop(target)
             results.run(writer, partial(writer.write_snapshot, rows))
 
@@ -162,7 +199,7 @@ def bucket_log(task_input: _TaskInput) -> Callable[[Batches], Batches]:
                 count, first = task_input.buckets[target]
                 changes = decode_cell(cell.as_buffer())
                 with concerning(changes.table.id, sink=True):
-                    schema = task_input.attempt.indices[target].schema
+                    schema = task_input.attempt.schema(target)
                     for bucket, rows in split_by_bucket(changes, schema, count):
                         data = to_stream(rows).to_pybytes()
                         row = {"partition": first + bucket, "target": target, "changes": data}
@@ -182,7 +219,7 @@ def write_log(task_input: _TaskInput) -> Callable[[Batches], Batches]:
                 rows = pa.ipc.open_stream(changes.as_buffer()).read_next_batch()
                 buckets.setdefault(target.as_py(), []).append(rows)
         for name, bucket in buckets.items():
-            writer = Writer(task_input.attempt, name)
+            writer = task_input.attempt.writer(name)
             results.run(writer, partial(writer.write_changes, bucket))
         yield results.rows()
 
@@ -194,9 +231,9 @@ class _Results:
 
     def __init__(self) -> None:
         self._errors: dict[str, TailraceError] = {}
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, RowWriter] = {}
 
-    def run(self, writer: Writer, write: Callable[[], None]) -> None:
+    def run(self, writer: RowWriter, write: Callable[[], None]) -> None:
         """Write to a target, unless it has failed; a definite error is noted."""
         target = writer.target
         self._writers[target] = writer

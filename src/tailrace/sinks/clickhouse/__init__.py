@@ -1,0 +1,1 @@
+"""Tables of a ClickHouse server, kept equal to tables of the source."""

@@ -1,0 +1,202 @@
+"""Columns of ClickHouse for the columns of a table, and values as they are inserted. Pure.
+
+    integers, YEAR           Int8 ... Int64; in the key always Int64: a key's column cannot become wider
+    unsigned BIGINT          Decimal(20, 0)
+    floating point           Float32, Float64
+    DECIMAL                  Decimal(p, s); String beyond 38 digits
+    texts, JSON              String; ENUM outside the key: LowCardinality(String)
+    binary                   String
+    booleans                 Bool
+    DATE                     Date32
+    DATETIME, TIMESTAMP      DateTime64(6, 'UTC')
+    TIME                     Int64, microseconds
+    lists, vectors           NOT NULL: Array(Nullable(...)); else String, as JSON: no Array is NULL
+
+A column that may be NULL is Nullable. ClickHouse does not refuse values that a column cannot hold: a NULL
+becomes 0, a date beyond the range another one. So `fitted` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import SinkError
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.types import Kind
+from tailrace.sinks.replica.list_columns import as_json
+from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sinks.tables.columns import require_free
+
+#: The columns that a table has besides: the version of a row, and whether its key has none.
+VERSION, DELETED = "_tailrace_version", "_tailrace_deleted"
+#: Columns that every table of ClickHouse has.
+_VIRTUAL = (
+    *("_part", "_part_index", "_part_uuid", "_part_data_version", "_part_offset", "_part_starting_offset"),
+    *("_part_granule_offset", "_partition_id", "_partition_value", "_sample_factor", "_row_exists"),
+    *("_block_number", "_block_offset", "_table", "_database", "_disk_name", "_distance"),
+)
+_NUMBERS = {
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.float32(): "Float32",
+    pa.float64(): "Float64",
+    pa.bool_(): "Bool",
+}
+_MOMENT = "DateTime64(6, 'UTC')"
+_US_PER_DAY = 86_400_000_000
+
+
+def require_names(table: TableSchema) -> None:
+    """Reject a table with columns whose names are ClickHouse's own, or ours.
+
+    Raises:
+        SinkError: it has one.
+    """
+    require_free(table, (VERSION, DELETED, *_VIRTUAL), "a ClickHouse sink")
+
+
+def type_of(column: Column, schema: TargetSchema) -> str:
+    """The type of a column."""
+    arrow = column.type.arrow
+    if schema.is_key(column):
+        return "Int64" if pa.types.is_integer(arrow) else _plain(arrow)
+    if _is_list(arrow) and not _is_text(column):
+        return f"Array(Nullable({_plain(arrow.value_type)}))"
+    plain = "String" if _is_list(arrow) else _plain(arrow)
+    plain = f"Nullable({plain})" if column.nullable else plain
+    return f"LowCardinality({plain})" if column.type.kind is Kind.ENUM else plain
+
+
+def _plain(type_: pa.DataType) -> str:
+    if type_ in _NUMBERS:
+        return _NUMBERS[type_]
+    if pa.types.is_duration(type_):
+        return "Int64"
+    if pa.types.is_decimal(type_):
+        return f"Decimal({type_.precision}, {type_.scale})"
+    if pa.types.is_date(type_):
+        return "Date32"
+    return _MOMENT if pa.types.is_timestamp(type_) else "String"
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_))
+
+
+def _is_text(column: Column) -> bool:
+    """Whether lists are stored as JSON.
+
+    ClickHouse takes arrays whose names have one beginning up to a dot for parts of one column.
+    """
+    return column.nullable or "." in column.name or _is_list(column.type.arrow.value_type)
+
+
+@dataclass(frozen=True)
+class Years:
+    """The days that a server's dates and times hold.
+
+    Args:
+        first: the first day, since 1970.
+        last: the last one.
+        text: both, for errors.
+    """
+
+    first: int
+    last: int
+    text: str
+
+    def unfit(self, array: pa.Array) -> pa.BooleanArray | None:
+        """Which dates or times are none of these; None: the values are neither."""
+        type_ = array.type
+        if pa.types.is_date32(type_):
+            numbers, unit = array.cast(pa.int32()), 1
+        elif pa.types.is_timestamp(type_):
+            numbers, unit = array.cast(pa.int64()), _US_PER_DAY
+        else:
+            return None
+        least, most = self.first * unit, (self.last + 1) * unit - 1
+        scalar = numbers.type
+        return pc.or_(
+            pc.less(numbers, pa.scalar(least, scalar)), pc.greater(numbers, pa.scalar(most, scalar))
+        )
+
+
+#: Servers of today, and those before them.
+ALL_YEARS = Years(-719_162, 2_932_896, "the years 1 to 9999")
+SOME_YEARS = Years(-25_567, 120_529, "the years 1900 to 2299")
+
+
+def fitted(
+    rows: pa.Table | pa.RecordBatch,
+    schema: TargetSchema,
+    years: Years,
+    origin: Callable[[int], tuple[str, str]],
+) -> pa.Table:
+    """Rows as they are inserted.
+
+    Args:
+        rows: some columns of `schema`, with canonical types.
+        schema: the target's schema.
+        years: what the server's dates hold.
+        origin: gives the source table and the position of row n.
+
+    Raises:
+        SinkError: a column cannot hold a value.
+    """
+    by_name = {column.name: column for column in schema.columns}
+    columns = {}
+    for name in rows.schema.names:
+        array = rows.column(name)
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        _require_fitting(array, by_name[name], schema.target, years, origin)
+        columns[name] = _stored(array, by_name[name])
+    return pa.table(columns)
+
+
+def _stored(array: pa.Array, column: Column) -> pa.Array:
+    if _is_list(array.type):
+        return as_json(array) if _is_text(column) else array.cast(_stored_list(array.type))
+    return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
+
+
+def _stored_list(type_: pa.ListType) -> pa.DataType:
+    element = type_.value_type
+    return pa.list_(pa.int64() if pa.types.is_duration(element) else element)
+
+
+def _require_fitting(
+    array: pa.Array,
+    column: Column,
+    target: str,
+    years: Years,
+    origin: Callable[[int], tuple[str, str]],
+) -> None:
+    unfit, reason = None, "it is NULL, and the column is NOT NULL"
+    if array.null_count and not column.nullable:
+        unfit = array.is_null()
+    elif _is_list(array.type) and not _is_text(column):
+        among = years.unfit(array.flatten())
+        if among is not None and pc.any(among).as_py():
+            rows = array.value_parent_indices().filter(among)
+            unfit = pa.array(np.isin(np.arange(len(array)), rows.to_numpy()))
+    elif not _is_list(array.type):
+        unfit = years.unfit(array)
+    if unfit is None or not pc.any(unfit).as_py():
+        return
+    if not array.null_count or column.nullable:
+        reason = f"the date is none of {years.text}"
+    table, position = origin(pc.index(unfit, pa.scalar(value=True)).as_py())
+    raise SinkError(
+        f"a row is refused by column `{column.name}` of target `{target}`: {reason}",
+        f"the row is of table `{table}` at {position}",
+        "turn the column into text by a transform (CAST(... AS STRING)), leave it out, or correct the row at"
+        " the source",
+        code="TR-7006",
+    )
