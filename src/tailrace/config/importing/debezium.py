@@ -260,7 +260,9 @@ def _snapshot(given: Given, made: Draft) -> None:
         made.source["snapshot-parallelism"] = DraftEntry(threads, "snapshot.max.threads")
     subset = given.take("snapshot.include.collection.list")
     if subset is not None and start in ("initial", "snapshot"):
-        made.miss("snapshot.include.collection.list", "the snapshot is of all captured tables")
+        made.source["snapshot.include.collection.list"] = DraftEntry(
+            listed(subset), "snapshot.include.collection.list"
+        )
     strategy = given.take("offset.mismatch.strategy")
     if strategy in ("trust_slot", "trust_greater_lsn"):
         made.miss("offset.mismatch.strategy", "a gap is never passed over; see the option onPositionLost")

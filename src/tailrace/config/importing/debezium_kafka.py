@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tailrace.config.importing.debezium_transforms import Chain, transforms
 from tailrace.config.importing.draft import Draft, DraftEntry
 from tailrace.config.importing.given import Given, listed
+from tailrace.config.importing.patterns import any_case
 from tailrace.errors import ConfigError
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -112,6 +113,8 @@ def sink(given: Given, made: Draft, dialect: str, bootstrap_servers: str | None)
     producer = given.without("producer.override.")
     section["bootstrap-servers"] = _brokers(given, made, producer, bootstrap_servers)
     section["topic-prefix"] = DraftEntry(prefix, "topic.prefix")
+    if (columns := given.take("message.key.columns")) is not None:
+        section["message-key-columns"] = DraftEntry(_key_columns(columns), "message.key.columns")
     chain = transforms(given, made, prefix)
     has_tombstones = given.flag("tombstones.on.delete", default=True)
     _formats(given, made, chain, has_tombstones=has_tombstones)
@@ -147,6 +150,12 @@ def sink(given: Given, made: Draft, dialect: str, bootstrap_servers: str | None)
             origin="extended.headers.enabled",
             remark="true in Debezium by default; costly: leave it out if nobody reads these headers",
         )
+
+
+def _key_columns(text: str) -> str:
+    """Debezium's `message.key.columns` in Python's syntax: its patterns match in any case."""
+    items = [item.rpartition(":") for item in map(str.strip, text.split(";")) if item]
+    return ";".join(f"{any_case(pattern)}:{columns}" for pattern, _, columns in items)
 
 
 def _brokers(given: Given, made: Draft, producer: Given, named: str | None) -> DraftEntry:

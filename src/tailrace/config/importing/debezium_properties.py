@@ -107,11 +107,7 @@ PROPERTIES = (
     ),
     Property("column.propagate.source.type", MISSING, "sinks have the source's types: cells carry them"),
     Property("datatype.propagate.source.type", MISSING, "as above"),
-    Property(
-        "message.key.columns",
-        MISSING,
-        "keys are those of tables; `primary-keys` of a transform is for tables of lakes and replicas",
-    ),
+    Property("message.key.columns", SAME, "of the sink; a column that a table does not have is an error"),
     Property("time.precision.mode", SAME, "without `adaptive`"),
     Property("decimal.handling.mode", SAME),
     Property("bigint.unsigned.handling.mode", SAME),
@@ -182,7 +178,7 @@ PROPERTIES = (
     ),
     Property("notification.sink.topic.name", RENAMED, "`topic` of section `notifications`"),
     Property("snapshot.mode", RENAMED, "`startingPosition`; for `when_needed` also `onPositionLost`"),
-    Property("snapshot.include.collection.list", MISSING),
+    Property("snapshot.include.collection.list", SAME, "a table that is added later is read then"),
     Property(
         "snapshot.select.statement.overrides",
         MISSING,

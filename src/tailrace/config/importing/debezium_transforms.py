@@ -22,9 +22,14 @@ _REPLACE = "org.apache.kafka.connect.transforms.ReplaceField$Value"
 _MASK = "org.apache.kafka.connect.transforms.MaskField$Value"
 #: What is known of others: why they have no equivalent.
 _OTHERS = {
-    "io.debezium.transforms.outbox.EventRouter": "there is no outbox router; the table's changes are sent",
+    "io.debezium.transforms.outbox.EventRouter": (
+        "write the sink's `outbox` by hand: it has the settings of this transform, for the tables that it "
+        "names; else the changes of these are sent"
+    ),
     "io.debezium.transforms.Filter": "a transform's `filter` has a condition in SQL: write it by hand",
-    "io.debezium.transforms.ContentBasedRouter": "a route chooses the topic by the table alone",
+    "io.debezium.transforms.ContentBasedRouter": (
+        "the sink's `topic-by` chooses the topic by a column: write it by hand"
+    ),
 }
 #: A first group that is the topic's prefix.
 _FIRST_GROUP = re.compile(r"\(\[\^\\?\.\][+*]\)|\(\\w\+\)")

@@ -395,20 +395,31 @@ def test_properties_that_are_not_there_are_named_with_the_reason() -> None:
             "snapshot.delay.ms": "0",
             "hstore.handling.mode": "map",
             "no.such.property": "x",
-            "message.key.columns": "shop.orders:code",
         },
     )
-    assert missing(made) == {
-        "gtid.source.includes",
-        "hstore.handling.mode",
-        "no.such.property",
-        "message.key.columns",
-    }
+    assert missing(made) == {"gtid.source.includes", "hstore.handling.mode", "no.such.property"}
     assert "snapshot.delay.ms" in needless(made)
     with pytest.raises(ConfigError) as error:
         made.require_complete()
     assert error.value.code == "TR-1353"
-    assert "message.key.columns: keys are those of tables" in str(error.value.detail)
+    assert "hstore.handling.mode: " in str(error.value.detail)
+
+
+def test_columns_of_keys_and_tables_with_a_snapshot_are_taken_over() -> None:
+    pipeline, _, made = imported(
+        MYSQL,
+        **{
+            "message.key.columns": r"shop\.orders:code;(.*).items:order_id,line",
+            "snapshot.include.collection.list": "shop.orders,shop.items",
+        },
+    )
+    assert missing(made) == set()
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, KafkaSettings)
+    assert sink.key_columns is not None
+    assert sink.key_columns.of("Shop.Orders") == {"code"}
+    assert sink.key_columns.of("shop.items") == {"order_id", "line"}
+    assert pipeline.source.snapshot_include_collection_list == ("shop.orders", "shop.items")
 
 
 def test_file_of_debezium_server_is_taken_over() -> None:
@@ -480,10 +491,10 @@ def test_file_of_another_form_is_an_error(tmp_path: Path, text: str) -> None:
 
 def test_command_prints_a_file_and_fails_if_it_is_to_be_strict(tmp_path: Path) -> None:
     file = tmp_path / "connector.json"
-    file.write_text(json.dumps({**MYSQL, "message.key.columns": "shop.orders:code"}))
+    file.write_text(json.dumps({**MYSQL, "hstore.handling.mode": "map"}))
     done = CliRunner().invoke(cli, ["import", "debezium", str(file)], catch_exceptions=False)
     assert parse_pipeline(done.stdout).settings.name == "connector"
-    assert "message.key.columns" in done.stderr
+    assert "hstore.handling.mode" in done.stderr
     with pytest.raises(ConfigError) as error:
         CliRunner().invoke(cli, ["import", "debezium", str(file), "--strict"], catch_exceptions=False)
     assert error.value.code == "TR-1353"

@@ -15,12 +15,12 @@ from tailrace.sinks.standing import TargetStanding
 TABLE = TableId("shop", "t")
 
 
-def commit(path: Path, batch: object, *actions: dict[str, Any]) -> None:
+def commit(path: Path, batch: object, *actions: dict[str, Any], stream: str = "s") -> None:
     log = path / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     number = len(list(log.glob("*.json")))
     info = {"commitInfo": {"userMetadata": batch if isinstance(batch, str) else json.dumps({"batch": batch})}}
-    lines = [info, *actions]
+    lines = [info, {"txn": {"appId": f"tailrace/{stream}/t"}}, *actions]
     (log / f"{number:020d}.json").write_text("\n".join(json.dumps(line) for line in lines))
 
 
@@ -29,7 +29,7 @@ def add(batch: int, rows: int) -> dict[str, Any]:
 
 
 def found(path: Path) -> dict[str, TargetStanding]:
-    return targets(DeltaSettings(str(path)), Router([]), [TABLE, TableId("shop", "missing")])
+    return targets(DeltaSettings(str(path)), Router([]), [TABLE, TableId("shop", "missing")], "", "s")
 
 
 def test_changes_wait_from_the_first_batch_above_the_merged_ones(tmp_path: Path) -> None:
@@ -53,4 +53,5 @@ def test_commits_of_others_are_passed_over(tmp_path: Path) -> None:
     commit(target, 7, {"add": {}})
     for other in ("", "no JSON", "[]", '{"batch": "x"}'):
         commit(target, other, {"add": {}})
+    commit(target, 9, {"add": {}}, stream="another")
     assert found(tmp_path) == {"shop.t": TargetStanding(7)}
