@@ -160,11 +160,8 @@ def _source(given: Given, made: Draft, dialect: str) -> None:
             raise wrong(given.named("server-id"), "needed a number or a range of numbers")
         source["server-id"] = DraftEntry(int(first[0]), "server-id", "the first one that is used")
     source["starting-position"] = _start(given, made)
-    if (given.take("stop.mode") or "never").lower() != "never":
-        made.miss(
-            given.named("stop.mode"), "a stream goes on; `trigger: available-now` ends at the log's end"
-        )
-    given.without("stop.")
+    if (end := _end(given)) is not None:
+        source["ending-position"] = end
     if given.flag("schema-changes.enabled", default=False):
         source["schema.change.behavior"] = DraftEntry("evolve", "schema-changes.enabled")
     else:
@@ -243,6 +240,23 @@ def _start(given: Given, made: Draft) -> DraftEntry:
     if mode not in _STARTS:
         raise wrong(given.named("startup.mode"), f"needed one of {', '.join(_STARTS)}, specific, timestamp")
     return DraftEntry(_STARTS[mode], "startup.mode")
+
+
+def _end(given: Given) -> DraftEntry | None:
+    """Where the stream ends; None: nowhere."""
+    mode = (given.take("stop.mode") or "never").lower()
+    settings = given.without("stop.")
+    match mode:
+        case "never":
+            return None
+        case "latest":
+            return DraftEntry("latest", "stop.mode")
+        case "timestamp":
+            return DraftEntry(f"timestamp:{settings.needed('timestamp')}", "stop.timestamp")
+        case "specific":
+            file, pos = settings.needed("specific-offset.file"), settings.number("specific-offset.pos")
+            return DraftEntry(f"file:{file}:{pos or 4}", "stop.specific-offset.file")
+    raise wrong(given.named("stop.mode"), "needed one of never, latest, specific, timestamp")
 
 
 def _transform(kind: str, given: Given, made: Draft) -> None:

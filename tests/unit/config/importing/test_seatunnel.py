@@ -125,6 +125,21 @@ def test_start_is_that_of_the_source(startup: str, start: str) -> None:
     assert imported(startup)[0].source.starting_position == start
 
 
+@pytest.mark.parametrize(
+    ("stop", "end"),
+    [
+        ('stop.mode = "never"', None),
+        ('stop.mode = "latest"', "latest"),
+        ('stop.mode = "timestamp"\nstop.timestamp = 1667232000000', "timestamp:1667232000000"),
+        ('stop { mode = "specific", specific-offset { file = "b.3", pos = 1234 } }', "file:b.3:1234"),
+    ],
+)
+def test_end_is_that_of_the_source(stop: str, end: str | None) -> None:
+    pipeline, made = imported(stop)
+    assert pipeline.source.ending_position == end
+    assert not made.missing
+
+
 def test_tables_are_named_by_patterns_and_databases_too() -> None:
     source = imported('table-pattern = "shop\\\\.o.*"')[0].source
     assert [source.captures(name) for name in ("shop.orders", "shop.x")] == [True, False]
@@ -200,12 +215,11 @@ def test_database_sink_is_a_replica() -> None:
 
 def test_what_has_no_equivalent_is_named() -> None:
     _, made = imported(
-        'stop.mode = "latest"\nint_type_narrowing = true\ndebezium { snapshot.mode = "never" }\nno.such = 1',
+        'int_type_narrowing = true\ndebezium { snapshot.mode = "never" }\nno.such = 1',
         sink='Console {} Kafka { topic = "t" }',
     )
     assert missing(made) == {
-        f"source.MySQL-CDC.{name}"
-        for name in ("stop.mode", "int_type_narrowing", "debezium.snapshot.mode", "no.such")
+        f"source.MySQL-CDC.{name}" for name in ("int_type_narrowing", "debezium.snapshot.mode", "no.such")
     } | {"sink.Kafka"}
 
 
