@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.load import parse_pipeline
 from tailrace.config.model import RouteRule
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import VARIABLE, InjectedError
@@ -34,6 +35,11 @@ COLUMNS = (("id", BIGINT), ("name", TEXT), ("price", DECIMAL), ("at", DATETIME),
 SCHEMA = table(*COLUMNS, key=("id",))
 OTHER = table(*COLUMNS, key=("id",), name="shop.u")
 EVERYTHING = Router([])
+PIPELINE = parse_pipeline(
+    "source: {url: 'mysql://source.invalid', user: u, password: p, tables: '.*'}\n"
+    "sink: {type: console}\n"
+    "pipeline: {checkpoint: /nowhere}\n"
+)
 
 
 #: Sinks that share most of their code: a test has one of them, in turn, and the others as slow tests.
@@ -174,7 +180,7 @@ def asked(sink: Any, batch: CellBatch) -> SinkStanding:
     """What the targets say from outside."""
     settings = sink._settings
     stream = replace(batch.stream, pipeline=getattr(settings, "topic_prefix", batch.stream.pipeline))
-    return standing(settings, EVERYTHING, stream, "mysql", [SCHEMA.id])
+    return standing(settings, PIPELINE, stream, [SCHEMA.id])
 
 
 def test_target_holds_what_the_batches_say_and_tells_which_it_has(

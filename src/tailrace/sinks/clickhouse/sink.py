@@ -37,8 +37,8 @@ from tailrace.sinks.tables.former_columns import (
     missed_columns,
     require_unneeded,
 )
-from tailrace.sinks.tables.rereads import Refresh, refreshes
-from tailrace.sinks.tables.targets import by_target, of_one_table, written
+from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
+from tailrace.sinks.tables.targets import add_targets_without_rows, by_target, of_one_table, written
 from tailrace.sinks.timings import COMMIT
 from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
@@ -83,25 +83,18 @@ class ClickHouseSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         work = by_target(batch.table_batches, self._claims)
-        by_name: dict[str, list[Refresh]] = {}
-        for refresh in refreshes(batch, self._claims):
-            target = self._claims.router.target(refresh.table)
-            by_name.setdefault(target, []).append(refresh)
-            if refresh.reread.done:  # rows may go even if none has come
-                work.setdefault(target, [])
-        altered = {event.table for event in batch.column_events}
-        for table in self._claims.tables:
-            if str(table) in altered:
-                work.setdefault(self._claims.router.target(table), [])
+        readings = refreshes_by_target(batch, self._claims)
+        read = [name for name, of_target in readings.items() if any(r.reread.done for r in of_target)]
+        add_targets_without_rows(work, batch, self._claims, read)
         if work:
             with batch.timings.step(batch.sink, COMMIT):
                 try:
-                    self._write(batch, work, by_name)
+                    self._write(batch, work, readings)
                 except SinkError as error:
                     self._targets = {}
                     if error.code != _GONE:
                         raise
-                    self._write(batch, work, by_name)
+                    self._write(batch, work, readings)
         return written(work)
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ from tailrace.sinks.tables.former_columns import (
     missed_columns,
     require_unneeded,
 )
-from tailrace.sinks.tables.rereads import Refresh, refreshes
+from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.screening import RowRules, Whole
@@ -154,7 +154,7 @@ class IcebergSink:
 
         def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
             self._claims.add(part.table for part in held.table_batches)
-            again = self._refreshes(batch)
+            again = refreshes_by_target(batch, self._claims)
             altered = self._altered(batch)
 
             def write(name: str, parts: list[TableBatch]) -> None:
@@ -200,13 +200,6 @@ class IcebergSink:
             for files in staged.files.values():
                 for path in files.paths:
                     files.layout.data.io.delete(path)
-
-    def _refreshes(self, batch: CellBatch) -> dict[str, list[Refresh]]:
-        """The tables that are read again, by target."""
-        found: dict[str, list[Refresh]] = {}
-        for refresh in refreshes(batch, self._claims):
-            found.setdefault(self._router.target(refresh.table), []).append(refresh)
-        return found
 
     def _altered(self, batch: CellBatch) -> set[str]:
         """The targets of tables that have renamed or dropped columns; none in a mode that keeps all."""

@@ -77,7 +77,7 @@ from tailrace.sinks.tables.former_columns import (
     missed_columns,
     require_unneeded,
 )
-from tailrace.sinks.tables.targets import by_target, of_one_table, written
+from tailrace.sinks.tables.targets import add_targets_without_rows, by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)
@@ -241,13 +241,8 @@ class ReplicaSink:
         """Write a batch by what it holds."""
         work = by_target(batch.table_batches, self._claims)
         readings = readings_of(batch, self._claims)
-        for name, of_target in readings.items():
-            if any(reading.done for reading in of_target):  # rows may go even if none has come
-                work.setdefault(name, [])
-        altered = {event.table for event in batch.column_events}
-        for table in self._claims.tables:
-            if str(table) in altered:
-                work.setdefault(self._claims.router.target(table), [])
+        read = [name for name, of_target in readings.items() if any(r.done for r in of_target)]
+        add_targets_without_rows(work, batch, self._claims, read)
         if work:
             self._write(batch, work, readings)
         return written(work)

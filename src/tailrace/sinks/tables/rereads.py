@@ -57,3 +57,11 @@ def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
                 claims.router.target(table),
             )
     return found
+
+
+def refreshes_by_target(batch: CellBatch, claims: Claims) -> dict[str, list[Refresh]]:
+    """What `refreshes` gives, by the targets' names."""
+    found: dict[str, list[Refresh]] = {}
+    for refresh in refreshes(batch, claims):
+        found.setdefault(claims.router.target(refresh.table), []).append(refresh)
+    return found

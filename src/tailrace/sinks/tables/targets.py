@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from tailrace.errors import SinkError, concerning
-from tailrace.sinks.base import Written
+from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.task_errors import task_errors_concerning
@@ -112,6 +112,23 @@ def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[Tab
             claims.add([part.table])
         work.setdefault(claims.router.target(part.table), []).append(part)
     return work
+
+
+def add_targets_without_rows(
+    work: dict[str, list[TableBatch]], batch: CellBatch, claims: Claims, read: Iterable[str]
+) -> None:
+    """Add the targets that a batch concerns though it has no rows of them.
+
+    Args:
+        work: the parts of the batch by target (`by_target`).
+        batch: the batch.
+        claims: names the targets.
+        read: the targets of which the batch ends a reading: rows may go even if none has come.
+    """
+    altered = {event.table for event in batch.column_events}
+    of_altered = [claims.router.target(table) for table in claims.tables if str(table) in altered]
+    for name in (*read, *of_altered):
+        work.setdefault(name, [])
 
 
 def written(work: Mapping[str, list[TableBatch]]) -> list[Written]:
