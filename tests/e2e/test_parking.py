@@ -199,7 +199,7 @@ def test_table_without_a_key_is_parked_at_the_start_and_when_it_appears(
 def test_only_table_and_one_too_many_end_the_pipeline(
     mysql: Any, database: str, running: Callable[..., Running]
 ) -> None:
-    mysql.execute(*(f"CREATE TABLE {database}.{name} (id INT)" for name in "ab"))
+    mysql.execute(*(f"CREATE TABLE {database}.{name} (id INT) ENGINE=MyISAM" for name in "ab"))
     pipeline = running(source=mysql_source(mysql, f"{database}.*"))
     with pytest.raises(PreflightError):
         pipeline.run()
