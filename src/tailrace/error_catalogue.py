@@ -1898,7 +1898,7 @@ CATALOGUE = {
     ),
     "TR-7073": Condition(
         "what a sink's targets hold cannot be read",
-        (TransientSinkError,),
+        (SinkError, TransientSinkError),
         "`tailrace status`, and each start of a pipeline, read the targets' own records. The store does not "
         "answer, or refuses this user.",
         "Run `tailrace status` where the pipeline runs, with the same credentials; the message has the "

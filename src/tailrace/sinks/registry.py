@@ -31,7 +31,7 @@ from tailrace.config.sinks import (
     SinkSettings,
     sink_names,
 )
-from tailrace.errors import TransientSinkError
+from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
@@ -41,7 +41,7 @@ from tailrace.sinks.route import Router
 from tailrace.sinks.shared_targets import SharedTargets, SinkOfSource, SourceOfTarget
 from tailrace.sinks.standing import SinkStanding, TargetStanding
 from tailrace.sinks.timed_sink import TimedSink
-from tailrace.spark.checkpoint import absolute
+from tailrace.spark.checkpoint import absolute, is_local
 
 
 def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
@@ -149,9 +149,11 @@ def standing(
         return _standing(settings, pipeline, stream, tables)
     except (OSError, pa.ArrowException) as error:  # a store's; Arrow reads it
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TransientSinkError(
-            f"the targets of sink `{settings.type}` cannot be read", text, code="TR-7073"
-        ) from None
+        path = getattr(settings, "path", "")
+        what = f"the targets of sink `{settings.type}` cannot be read"
+        if path and is_local(path):
+            raise SinkError(what, text, code="TR-7073") from None
+        raise TransientSinkError(what, text, code="TR-7073") from None
 
 
 def _standing(
