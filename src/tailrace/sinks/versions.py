@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from tailrace.model.change import SNAPSHOT
 
+#: The number of a batch before all others.
+NEVER = -1
+
 
 def version_of(batch: int, kind: str) -> int:
     """The version of the rows that a batch writes.

@@ -10,15 +10,13 @@ nothing: of a key's rows the one with the highest version counts, and a batch wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tailrace.config.sinks import ClickHouseSettings
 from tailrace.errors import SinkError
-from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD
-from tailrace.model.table import TableId
-from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
+from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.clickhouse import state, tables, vanished
 from tailrace.sinks.clickhouse.client import ClickHouseClient
@@ -27,8 +25,6 @@ from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.state import TargetProgress
 from tailrace.sinks.clickhouse.tables import Target
 from tailrace.sinks.clickhouse.writer import InsertAttempt
-from tailrace.sinks.replica.plan import Work
-from tailrace.sinks.replica.row_tasks import write_batch
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import (
@@ -37,17 +33,13 @@ from tailrace.sinks.tables.former_columns import (
     missed_columns,
     require_unneeded,
 )
-from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
-from tailrace.sinks.tables.targets import add_targets_without_rows, by_target, of_one_table, written
-from tailrace.sinks.timings import COMMIT
+from tailrace.sinks.tables.rereads import Refresh
+from tailrace.sinks.versioned_sink import VersionedSink
 from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
-#: A table was dropped while it was written.
-_GONE = "TR-7704"
 
-
-class ClickHouseSink:
+class ClickHouseSink(VersionedSink[InsertAttempt]):
     """Keeps tables of a ClickHouse server equal to the source's.
 
     Args:
@@ -55,47 +47,22 @@ class ClickHouseSink:
         router: names the targets.
     """
 
+    gone = "TR-7704"
+
     def __init__(self, settings: ClickHouseSettings, router: Router) -> None:
-        self._settings = settings
         self._place = Place(settings.database)
+        claims = Claims(router, lambda table: [self._place.location(router, table)])
+        super().__init__(claims, settings.parallelism)
+        self._settings = settings
         self._client: ClickHouseClient | None = None
         self._years = SOME_YEARS
-        self._claims = Claims(router, lambda table: [self._place.location(router, table)])
         #: The tables of targets, as this sink has found or left them.
         self._targets: dict[str, Target] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """See `Sink.capabilities`."""
-        return Capabilities(
-            Delivery.EXACTLY_ONCE, Order.BY_SEQ, Unit.ROW, holds_rows=True, follows_schema=True
-        )
 
     @property
     def pending_rows(self) -> int:
         """See `Sink.pending_rows`: readers see what is durable."""
         return 0
-
-    def claim(self, tables: Iterable[TableId]) -> None:
-        """See `Sink.claim`."""
-        self._claims.add(tables)
-
-    def write(self, batch: CellBatch) -> list[Written]:
-        """See `Sink.write`."""
-        work = by_target(batch.table_batches, self._claims)
-        readings = refreshes_by_target(batch, self._claims)
-        read = [name for name, of_target in readings.items() if any(r.reread.done for r in of_target)]
-        add_targets_without_rows(work, batch, self._claims, read)
-        if work:
-            with batch.timings.step(batch.sink, COMMIT):
-                try:
-                    self._write(batch, work, readings)
-                except SinkError as error:
-                    self._targets = {}
-                    if error.code != _GONE:
-                        raise
-                    self._write(batch, work, readings)
-        return written(work)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -103,41 +70,6 @@ class ClickHouseSink:
         self._targets = {}
         if client is not None:
             client.close()
-
-    def _write(self, batch: CellBatch, work: Work, readings: Mapping[str, Sequence[Refresh]]) -> None:
-        client = self._open()
-        progress = state.read(client, self._place, work, batch.stream)
-        todo = {}
-        for name, parts in work.items():
-            with of_one_table({part.table for part in parts} or self._claims.of(name)):
-                target = self._prepare(client, batch, name, parts, readings.get(name, ()))
-            if target is not None and (name not in progress or progress[name].done < batch.id):
-                todo[name] = parts
-        attempt = InsertAttempt(client, {name: self._targets[name] for name in todo}, batch.id, self._years)
-        begun = {
-            name: TargetProgress(
-                name, batch.stream, batch.id, progress[name].done if name in progress else state.NEVER
-            )
-            for name in todo
-        }
-        state.write(client, self._place, begun.values())
-        filled = {name: parts for name, parts in todo.items() if parts}
-        if filled:
-            outcome = write_batch(batch, filled, attempt, self._settings.parallelism)
-            for name, error in outcome.errors.items():
-                with of_one_table(part.table for part in filled[name]):
-                    raise error
-        for name in todo:
-            done = [refresh for refresh in readings.get(name, ()) if refresh.reread.done]
-            if done:
-                failpoint("sink.seen")
-            for refresh in done:
-                with of_one_table([refresh.table]):
-                    vanished.remove(attempt, self._targets[name], refresh)
-            state.write(client, self._place, [replace(begun[name], done=batch.id)])
-            if done:
-                failpoint("sink.reread")
-            failpoint("sink.table")
 
     def _open(self) -> ClickHouseClient:
         if self._client is None:
@@ -147,21 +79,34 @@ class ClickHouseSink:
             self._client = client
         return self._client
 
+    def _forget(self) -> None:
+        self._targets = {}
+
+    def _done(self, batch: CellBatch, targets: Collection[str]) -> dict[str, int]:
+        found = state.read(self._open(), self._place, targets, batch.stream)
+        return {name: progress.done for name, progress in found.items()}
+
+    def _attempt(self, batch: CellBatch, targets: Collection[str]) -> InsertAttempt:
+        held = {name: self._targets[name] for name in targets}
+        return InsertAttempt(self._open(), held, batch.id, self._years)
+
+    def _note(self, batch: CellBatch, attempt: InsertAttempt, done: Mapping[str, int]) -> None:
+        progress = [TargetProgress(name, batch.stream, batch.id, last) for name, last in done.items()]
+        state.write(attempt.client, self._place, progress)
+
+    def _remove(self, attempt: InsertAttempt, name: str, refresh: Refresh) -> None:
+        vanished.remove(attempt, self._targets[name], refresh)
+
     def _prepare(
-        self,
-        client: ClickHouseClient,
-        batch: CellBatch,
-        name: str,
-        parts: Sequence[TableBatch],
-        readings: Sequence[Refresh],
-    ) -> Target | None:
-        """Create a target's table, or give it the batch's columns; None: none exists, none is needed."""
+        self, batch: CellBatch, name: str, parts: Sequence[TableBatch], readings: Sequence[Refresh]
+    ) -> bool:
+        client = self._open()
         schemas = [schema for part in parts for schema in part.schemas]
         for schema in schemas:
             require_names(schema)
         old = self._targets.get(name) or tables.find(client, self._place, name, batch.stream)
         if old is None and not parts:
-            return None
+            return False
         if old is not None:
             old = self._without_former_columns(client, batch, old, parts)
         current = None if old is None else old.schema
@@ -181,7 +126,7 @@ class ClickHouseSink:
         elif target != old:
             tables.alter(client, old, target)
         self._targets[name] = target
-        return target
+        return True
 
     def _without_former_columns(
         self, client: ClickHouseClient, batch: CellBatch, target: Target, parts: Sequence[TableBatch]

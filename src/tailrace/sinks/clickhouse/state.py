@@ -17,10 +17,9 @@ import pyarrow as pa
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.sql import Place, name, text
+from tailrace.sinks.versions import NEVER
 
 _TABLE = "state"
-#: The number of a batch before all others.
-NEVER = -1
 
 
 @dataclass(frozen=True)

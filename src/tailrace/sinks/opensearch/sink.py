@@ -13,17 +13,13 @@ which writes all of its documents anew; the fields stay in the mapping.
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.config.sinks import OpenSearchSettings, RefusedRow
 from tailrace.errors import SinkError
-from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD
-from tailrace.model.table import TableId
-from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
+from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.opensearch import indices, quarantine, state, vanished
 from tailrace.sinks.opensearch.client import OpenSearchClient
@@ -32,24 +28,16 @@ from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
 from tailrace.sinks.opensearch.state import Progress
 from tailrace.sinks.opensearch.writer import Attempt
-from tailrace.sinks.replica.plan import Work
-from tailrace.sinks.replica.row_tasks import Outcome, write_batch
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import DropColumn, former_columns, kept_columns, missed_columns
-from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
-from tailrace.sinks.tables.targets import add_targets_without_rows, by_target, of_one_table, written
-from tailrace.sinks.timings import COMMIT
+from tailrace.sinks.tables.rereads import Refresh
+from tailrace.sinks.versioned_sink import VersionedSink
 from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
-_log = logging.getLogger(__name__)
 
-#: An index was deleted while it was written.
-_GONE = "TR-7306"
-
-
-class OpenSearchSink:
+class OpenSearchSink(VersionedSink[Attempt]):
     """Keeps documents of a cluster equal to the rows of tables.
 
     Args:
@@ -57,98 +45,23 @@ class OpenSearchSink:
         router: names the targets.
     """
 
+    gone = "TR-7306"
+
     def __init__(self, settings: OpenSearchSettings, router: Router) -> None:
+        super().__init__(Claims(router, lambda table: [location(router, table)]), settings.parallelism)
         self._settings = settings
         self._client: OpenSearchClient | None = None
-        self._claims = Claims(router, lambda table: [location(router, table)])
         #: The indices of targets, as this sink has found or left them.
         self._indices: dict[str, Index] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """See `Sink.capabilities`."""
-        return Capabilities(
-            Delivery.EXACTLY_ONCE, Order.BY_SEQ, Unit.ROW, holds_rows=True, follows_schema=True
-        )
 
     @property
     def pending_rows(self) -> int:
         """See `Sink.pending_rows`: what is durable is visible after the index's refresh interval."""
         return 0
 
-    def claim(self, tables: Iterable[TableId]) -> None:
-        """See `Sink.claim`."""
-        self._claims.add(tables)
-
-    def write(self, batch: CellBatch) -> list[Written]:
-        """See `Sink.write`."""
-        work = by_target(batch.table_batches, self._claims)
-        readings = refreshes_by_target(batch, self._claims)
-        read = [name for name, of_target in readings.items() if any(r.reread.done for r in of_target)]
-        add_targets_without_rows(work, batch, self._claims, read)
-        if work:
-            with batch.timings.step(batch.sink, COMMIT):
-                try:
-                    self._write(batch, work, readings)
-                except SinkError as error:
-                    self._indices = {}
-                    if error.code != _GONE:
-                        raise
-                    self._write(batch, work, readings)
-        return written(work)
-
     def close(self) -> None:
         """See `Sink.close`."""
         self._client, self._indices = None, {}
-
-    def _write(self, batch: CellBatch, work: Work, readings: Mapping[str, Sequence[Refresh]]) -> None:
-        client = self._open()
-        progress = state.read(client, work, batch.stream)
-        todo = {}
-        for name, parts in work.items():
-            with of_one_table({part.table for part in parts} or self._claims.of(name)):
-                index = self._prepare(client, batch, name, parts, readings.get(name, ()))
-            if index is not None and (name not in progress or progress[name].done < batch.id):
-                todo[name] = parts
-        attempt = Attempt(
-            client,
-            {name: self._indices[name] for name in todo},
-            batch.id,
-            uuid.uuid4().hex,
-            self._settings.on_refused_row,
-            self._settings.max_quarantined,
-        )
-        begun = {
-            name: Progress(
-                name,
-                batch.stream.query,
-                batch.stream.pipeline,
-                batch.id,
-                progress[name].done if name in progress else state.NEVER,
-                attempt.epoch,
-            )
-            for name in todo
-        }
-        state.write(client, begun.values())
-        filled = {name: parts for name, parts in todo.items() if parts}
-        outcome = write_batch(batch, filled, attempt, self._settings.parallelism) if filled else Outcome()
-        for name, error in outcome.errors.items():
-            with of_one_table(part.table for part in filled[name]):
-                raise error
-        for table, count in outcome.quarantined.items():
-            batch.quarantined[batch.sink, table] += count
-            _log.warning("batch %d: %d rows of table %s refused, now in quarantine", batch.id, count, table)
-        for name in todo:
-            done = [refresh for refresh in readings.get(name, ()) if refresh.reread.done]
-            if done:
-                failpoint("sink.seen")
-            for refresh in done:
-                with of_one_table([refresh.table]):
-                    vanished.remove(attempt, self._indices[name], refresh)
-            state.write(client, [replace(begun[name], done=batch.id)])
-            if done:
-                failpoint("sink.reread")
-            failpoint("sink.table")
 
     def _open(self) -> OpenSearchClient:
         if self._client is None:
@@ -159,20 +72,39 @@ class OpenSearchSink:
             self._client = client
         return self._client
 
+    def _forget(self) -> None:
+        self._indices = {}
+
+    def _done(self, batch: CellBatch, targets: Collection[str]) -> dict[str, int]:
+        return {name: p.done for name, p in state.read(self._open(), targets, batch.stream).items()}
+
+    def _attempt(self, batch: CellBatch, targets: Collection[str]) -> Attempt:
+        return Attempt(
+            self._open(),
+            {name: self._indices[name] for name in targets},
+            batch.id,
+            uuid.uuid4().hex,
+            self._settings.on_refused_row,
+            self._settings.max_quarantined,
+        )
+
+    def _note(self, batch: CellBatch, attempt: Attempt, done: Mapping[str, int]) -> None:
+        query, pipeline = batch.stream.query, batch.stream.pipeline
+        progress = [Progress(n, query, pipeline, batch.id, last, attempt.epoch) for n, last in done.items()]
+        state.write(attempt.client, progress)
+
+    def _remove(self, attempt: Attempt, name: str, refresh: Refresh) -> None:
+        vanished.remove(attempt, self._indices[name], refresh)
+
     def _prepare(
-        self,
-        client: OpenSearchClient,
-        batch: CellBatch,
-        name: str,
-        parts: Sequence[TableBatch],
-        readings: Sequence[Refresh],
-    ) -> Index | None:
-        """Create a target's index, or give it the batch's columns; None: none exists, none is needed."""
+        self, batch: CellBatch, name: str, parts: Sequence[TableBatch], readings: Sequence[Refresh]
+    ) -> bool:
+        client = self._open()
         for schema in (schema for part in parts for schema in part.schemas):
             require_names(schema)
         old = self._indices.get(name) or indices.find(client, name, batch.stream)
         if old is None and not parts:
-            return None
+            return False
         current = None if old is None else self._without_former_columns(batch, old, parts)
         schemas = [schema for part in parts for schema in part.schemas]
         needed = schema_for(name, schemas, current, batch.following) if schemas else current
@@ -189,7 +121,7 @@ class OpenSearchSink:
         elif index != old:
             indices.update(client, index, old)
         self._indices[name] = index
-        return index
+        return True
 
     def _without_former_columns(
         self, batch: CellBatch, index: Index, parts: Sequence[TableBatch]

@@ -20,10 +20,9 @@ from tailrace.sinks.base import StreamId
 from tailrace.sinks.opensearch.bulk import action, send_all
 from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.names import alias_of
+from tailrace.sinks.versions import NEVER
 
 INDEX = "tailrace_state"
-#: The number of a batch before all others.
-NEVER = -1
 
 
 @dataclass(frozen=True)
