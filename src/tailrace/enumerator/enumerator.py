@@ -619,7 +619,7 @@ class Enumerator:
         """`offset` with the tables read again whose rows have changed without entries in the log."""
         tables, events = self._captured.tables, self._schema_events
         kept: set[str] = set()
-        if self._follows_columns and start.log is not None:
+        if self._follows_columns and start.log is not None and offset.schema:
             read = self._read_tables.before(self._source.position(start.log))
             kept = followed(offset.schema, events.before, read)
         found = again | rereading.rewritten(offset, log_range, tables, events, self._options, followed=kept)
