@@ -11,7 +11,7 @@ target can be ahead otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import OnError, SinkSettings, sink_names
@@ -37,9 +37,10 @@ def require_newest(pipeline: Pipeline, tables: Iterable[TableId]) -> None:
     last = Checkpoint(pipeline.checkpoint).last()
     if last is None:
         return
+    stream, known = _stream(pipeline), sorted({*tables, *_tables(last)})
     for settings, name in zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True):
         try:
-            found = _batches(pipeline, settings, tables, last)
+            found = _batches(pipeline, settings, stream, known)
         except TailraceError:
             if settings.on_error is OnError.PARK:
                 continue
@@ -53,7 +54,9 @@ def require_newest(pipeline: Pipeline, tables: Iterable[TableId]) -> None:
                     "restore the checkpoint with which the target was written. If it is lost:\n"
                     "tailrace offsets show PIPELINE.YAML > offset.json\n"
                     "tailrace offsets set PIPELINE.YAML @offset.json\n"
-                    "go on with numbers that are above those of the targets, and read all tables again",
+                    "The pipeline then goes on with batch numbers above those of the targets, and all tables "
+                    "are read again; not if a sink appends changes: it needs a new target, and the pipeline "
+                    "a new checkpoint",
                     code="TR-6009",
                 )
 
@@ -68,17 +71,25 @@ def newest_in_targets(pipeline: Pipeline, last: PlannedBatch) -> int:
     Raises:
         TailraceError: a sink does not answer.
     """
-    each = [_batches(pipeline, settings, (), last) for settings in pipeline.sinks]
+    stream, known = _stream(pipeline), sorted(_tables(last))
+    each = [_batches(pipeline, settings, stream, known) for settings in pipeline.sinks]
     return max((batch for found in each for batch in found.values()), default=-1)
 
 
-def _batches(
-    pipeline: Pipeline, settings: SinkSettings, tables: Iterable[TableId], last: PlannedBatch
-) -> dict[str, int]:
-    """The newest batch of each target of a sink that has any."""
+def _stream(pipeline: Pipeline) -> StreamId:
+    return StreamId(pipeline.settings.name, Checkpoint(pipeline.checkpoint).query_id() or "")
+
+
+def _tables(last: PlannedBatch) -> set[TableId]:
+    """The tables that the stream has at the end of a batch, with those that are parked."""
     offset = StreamOffset.from_json(last.end)
     names = [name for name in (*offset.names(), *offset.parked) if name.count(".") == 1]
-    known = sorted({*tables, *map(TableId.parse, names)})
-    stream = StreamId(pipeline.settings.name, Checkpoint(pipeline.checkpoint).query_id() or "")
-    found = standing(settings, pipeline, stream, known).targets
+    return set(map(TableId.parse, names))
+
+
+def _batches(
+    pipeline: Pipeline, settings: SinkSettings, stream: StreamId, tables: Sequence[TableId]
+) -> dict[str, int]:
+    """The newest batch of each target of a sink that has any."""
+    found = standing(settings, pipeline, stream, tables).targets
     return {name: held.batch for name, held in sorted(found.items()) if held.batch is not None}

@@ -151,9 +151,10 @@ def standing(
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         path = getattr(settings, "path", "")
         what = f"the targets of sink `{settings.type}` cannot be read"
+        hint = "what the message names must be there, and this user must be allowed to read it"
         if path and is_local(path):
-            raise SinkError(what, text, code="TR-7073") from None
-        raise TransientSinkError(what, text, code="TR-7073") from None
+            raise SinkError(what, text, hint, code="TR-7073") from None
+        raise TransientSinkError(what, text, hint, code="TR-7073") from None
 
 
 def _standing(
