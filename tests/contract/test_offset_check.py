@@ -27,7 +27,7 @@ def drained(engine: Engine) -> dict[str, Any]:
     engine.plan.hold()
     while engine.next() is not None:
         pass
-    engine.plan._horizon._held = None
+    engine.read_beyond()
     assert engine.offset.log is not None
     return dict(engine.offset.log)
 

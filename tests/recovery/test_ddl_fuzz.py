@@ -140,7 +140,7 @@ class Targets:
             self.engine.plan.hold()
             while self.step():
                 pass
-            self.engine.plan._horizon._held = None
+            self.engine.read_beyond()
         assert not self.engine.offset.parked
         for target in self.of_tables:
             target.equals(self.place.server, **self.place.of)

@@ -141,7 +141,7 @@ class Pipeline:
         self.engine.plan.hold()
         while self.step():
             pass
-        self.engine.plan._horizon._held = None
+        self.engine.read_beyond()
 
     def close(self) -> None:
         """Close the sink; the next batch opens it anew."""

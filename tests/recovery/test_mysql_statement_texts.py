@@ -133,4 +133,4 @@ def _drain(engine, targets):
             parts = engine.read(*batch)
             for target in targets.values():
                 target.apply(*parts, end=batch[1].to_json())
-        engine.plan._horizon._held = None
+        engine.read_beyond()

@@ -280,7 +280,7 @@ class Targets:
         self.engine.plan.hold()
         while self.step():
             pass
-        self.engine.plan._horizon._held = None
+        self.engine.read_beyond()
 
     def equal(self, server, database):
         for target in self._targets:

@@ -30,7 +30,7 @@ def stream(postgres, database, tables="public.*", **given):
 def read_all(postgres, engine):
     seen = []
     follow_to_end(engine, seen)
-    engine.plan._horizon._held = None
+    engine.read_beyond()
     rows = [row for _, _, snapshot, _ in seen for row in rows_of(snapshot)]
     return rows, [change for *_, log in seen for change in changes_of(log)], seen
 

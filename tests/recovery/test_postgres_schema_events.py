@@ -500,7 +500,7 @@ def test_columns_of_a_catalog_that_is_behind_the_log_are_not_taken_for_those_of_
         monkeypatch.setattr(engine.plan._source, "log_end", later)
         while target.step():
             pass
-        engine.plan._horizon._held = None
+        engine.read_beyond()
         target.drain_all()
         target.equals(postgres, database=postgres_database)
         assert target.readings >= 1

@@ -56,6 +56,10 @@ class Engine:
     def close(self) -> None:
         self.plan.close()
 
+    def read_beyond(self) -> None:
+        """Let the stream read beyond what `plan.hold` has set, as the next run of AvailableNow does."""
+        self.plan._horizon._held = None
+
     def next(self, limits: Limits | None = None) -> tuple[StreamOffset, StreamOffset] | None:
         """The offsets of the next batch, None when there is nothing new."""
         start = self.offset

@@ -163,7 +163,7 @@ class Target:
         self.engine.plan.hold()
         while self.step():
             pass
-        self.engine.plan._horizon._held = None
+        self.engine.read_beyond()
 
     def equals(self, server: Any, **of: Any) -> None:
         """Assert that the rows are the table's, as far as its log has them; `of`: see `server.connect`."""
