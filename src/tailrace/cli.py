@@ -18,7 +18,6 @@ import click
 from rich.console import Console
 
 from tailrace import __version__, extras
-from tailrace.config.load import load_pipeline, load_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
 from tailrace.config.secret import shown
@@ -42,6 +41,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.pipeline.file import load_pipeline, load_pipelines
 from tailrace.printable import printable, printable_lines
 
 if TYPE_CHECKING:

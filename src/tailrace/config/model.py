@@ -248,6 +248,11 @@ class Pipeline:
         assert self.settings.checkpoint is not None
         return self.settings.checkpoint
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The directories that it reads and writes: of the checkpoint and of targets that are files."""
+        return (self.checkpoint, *filter(None, (getattr(sink, "path", None) for sink in self.sinks)))
+
     def require_extras(self) -> None:
         """Import the optional packages that the pipeline needs.
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from tailrace.config.load import load_pipeline, load_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import sink_names
+from tailrace.pipeline.file import load_pipeline, load_pipelines
 from tailrace.printable import printable
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.quarantine import SinkQuarantine, plain

@@ -78,6 +78,7 @@ def _run(
         settings.name,
         source=pipeline.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
+        paths=pipeline.paths,
         master=settings.master,
         parallelism=settings.parallelism,
         log_file=log_file,

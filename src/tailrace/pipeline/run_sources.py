@@ -181,6 +181,7 @@ def _session(pipelines: Sequence[Pipeline], log_file: Path | SparkLog | None) ->
         named.pipeline,
         source=first.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in first.sinks),
+        paths=first.paths,
         master=first.settings.master,
         parallelism=first.settings.parallelism,
         log_file=log_file,

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from tailrace.config.load import load_pipeline
 from tailrace.enumerator.signals import TYPES
 from tailrace.errors import ConfigError
+from tailrace.pipeline.file import load_pipeline
 from tailrace.printable import printable
 from tailrace.spark.requests import RequestDirectory, requests_path
 

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from tailrace.errors import StateError
 from tailrace.private import make_private_directory, write_private
+from tailrace.spark.object_stores import file_system
 
 #: What Spark writes into `commits/N` for a stream without a watermark.
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -37,7 +38,7 @@ class Directory:
     """A directory on some file system.
 
     Args:
-        path: a path, or a URI (`s3a://` is S3).
+        path: a path, or a URI of an object store (`spark.object_stores`).
         private: whether local files written to it are for this user only.
     """
 
@@ -46,8 +47,7 @@ class Directory:
         if is_local(path):
             self._files, self._path = fs.LocalFileSystem(), absolute(path)
         else:
-            uri = "s3" + path.removeprefix("s3a") if path.startswith("s3a://") else path
-            self._files, self._path = fs.FileSystem.from_uri(uri)
+            self._files, self._path = file_system(path)
 
     def names(self) -> list[str]:
         """Names of its entries; none if it does not exist."""

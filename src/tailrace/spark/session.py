@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
-from tailrace.spark import launch, log_records
+from tailrace.spark import launch, log_records, object_stores
 from tailrace.spark.archive import archive_options
+from tailrace.spark.checkpoint import is_local
 from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
 
@@ -60,13 +61,17 @@ _CONF: dict[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
-    # .crc files double the number of files that a batch's commit writes to a local disk.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # A cell has up to a megabyte: a Python worker must receive only a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "tailrace.spark.daemon",
+}
+
+#: Without files `.crc`, which double the number of files that a batch's commit writes to a local disk. Not
+#: where object stores are written: their connectors keep blocks in local files and accept no other class.
+_RAW_LOCAL_FILES: dict[str, str] = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 
 _DELTA_CONF: dict[str, str] = {
@@ -88,6 +93,7 @@ def spark_session(
     *,
     source: str | None = None,
     delta: bool = False,
+    paths: Collection[str] = (),
     master: str | None = None,
     parallelism: int | None = None,
     log_file: Path | launch.SparkLog | None = None,
@@ -99,6 +105,7 @@ def spark_session(
         name: the application's name.
         source: the scheme of the source's URL: its decoders are loaded ahead of tasks; None: MySQL's.
         delta: whether Delta tables are written or read.
+        paths: the directories that it reads and writes: a local Spark gets a connector for object stores.
         master: Spark master; default: the environment's SPARK_MASTER, else a local Spark whose tasks are
             attempted up to four times.
         parallelism: cores of a local Spark; default: all.
@@ -139,9 +146,19 @@ def spark_session(
                 conf[f"spark.executorEnv.{variable}"] = value
     if java_options:
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
+    given = extra_conf or {}
+    object_stores.use(given)
+    jars = prefetch_jars() if delta else []
     if delta:
-        conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
-    conf |= _resolved(extra_conf or {})
+        conf |= _DELTA_CONF
+    if is_local_master(master) and object_stores.needs_jars(paths, given):
+        conf |= object_stores.S3_CONF
+        jars += cached_jars(*object_stores.S3_JARS)
+    if all(map(is_local, paths)):
+        conf |= _RAW_LOCAL_FILES
+    conf |= _resolved(given)
+    if jars:
+        conf["spark.jars"] = ",".join(filter(None, [*map(str, jars), conf.get("spark.jars")]))
     conf |= {"spark.app.name": name, "spark.master": master}
     log_file = launch.SparkLog(log_file) if isinstance(log_file, Path) else log_file
     with _sigint_kept(), _failure_explained(master, None if log_file is None else log_file.output):

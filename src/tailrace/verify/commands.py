@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import DeltaSettings
+from tailrace.pipeline.file import load_pipeline
 from tailrace.printable import printable
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def _spark(pipeline: Pipeline, command: str, *, cluster: bool) -> Iterator[Spark
             f"{settings.name} {command}",
             source=pipeline.source.dialect,
             delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
+            paths=pipeline.paths,
             master=settings.master if cluster else local_master(settings.parallelism),
             parallelism=settings.parallelism,
             log_file=log_file.with_name(f"{log_file.stem}-{command}.log"),

@@ -183,6 +183,7 @@ def _spark(task: Task) -> Iterator[SparkSession | None]:
         f"{settings.name} verify",
         source=task.pipeline.source.dialect,
         delta=any(isinstance(each.sinks[0], DeltaSettings) for each in task.sinks.values()),
+        paths=task.pipeline.paths,
         master=local_master(settings.parallelism),
         parallelism=settings.parallelism,
         log_file=task.log_file,

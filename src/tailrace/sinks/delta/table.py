@@ -177,7 +177,7 @@ class DeltaTable:
             self._commit([file.action({}) for file in files], mark)
             return
         with self.marked(mark):
-            frame = self.session.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+            frame = self.session.createDataFrame(pa.Table.from_batches([rows]))
             frame.write.format("delta").mode("append").save(self.path)
 
     @contextmanager

@@ -85,6 +85,7 @@ from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
 from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
+from tailrace.spark.object_stores import iceberg_properties
 
 STREAM, _MODE, BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
 _TARGET, _KEY = "tailrace.target", "tailrace.key"
@@ -217,8 +218,8 @@ class IcebergSink:
 
 def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
     """The configured catalog, or by default one in a SQLite file next to the tables."""
-    given = resolve_all(settings.catalog, "sink.catalog")
-    if given:
+    if settings.catalog:
+        given = {**iceberg_properties(root), **resolve_all(settings.catalog, "sink.catalog")}
         try:
             return load_catalog("tailrace", **given)
         except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
