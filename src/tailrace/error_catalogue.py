@@ -456,6 +456,13 @@ CATALOGUE = {
         "writing it.",
         "Run the pipeline nearer to the server, or use fewer and larger batches: `trigger: interval`.",
     ),
+    "TR-1277": Condition(
+        "the object store of a path cannot be used",
+        (ConfigError,),
+        "The path begins with a scheme that Arrow does not know, or a setting of the store is not usable.",
+        "Name a local path, or one that begins with `s3://`, `gs://` or `hdfs://`, and check "
+        "`spark.hadoop.fs.s3a.*` in `pipeline.spark`.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
