@@ -89,7 +89,7 @@ class Lake:
         if self.kind == "scd2":
             held = [row for row in held if row.get("_valid_to") is None]
         if self.kind in ("changelog", "parquet"):
-            assert len({row["_seq"] for row in held}) == len(held), "a change is there twice"
+            assert len({(row["_seq"], row["id"]) for row in held}) == len(held), "a change is there twice"
             last = {row["id"]: row for row in sorted(held, key=lambda row: row["_seq"])}
             held = [row for row in last.values() if row["_op"] != "d"]
         found = sorted((row["id"], row["a"]) for row in held)
