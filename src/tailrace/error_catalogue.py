@@ -430,6 +430,21 @@ CATALOGUE = {
         "where events go.",
         "Give `lineage.url`, set OPENLINEAGE_URL, or name a transport in openlineage.yml.",
     ),
+    "TR-1232": Condition(
+        "the module of a function cannot be imported",
+        (ConfigError,),
+        "A function in `functions` is in a module that Python does not find, or that fails when it is "
+        "imported: on the driver, or on a worker, which may have another Python or lack its packages.",
+        "Install the module where Spark's Python finds it, on a cluster on every worker, or name its "
+        "directory: `tailrace run PIPELINE.YAML --functions-path DIRECTORY`.",
+    ),
+    "TR-1233": Condition(
+        "the functions' path cannot be used",
+        (ConfigError,),
+        "`--functions-path` (or TAILRACE_FUNCTIONS_PATH) names nothing that exists, or a file that is "
+        "neither an archive (.zip, .whl) nor a module (.py).",
+        "Name the directory that has the modules of `functions`.",
+    ),
     "TR-1273": Condition(
         "a version of Python or PySpark is not supported",
         (PreflightError,),
@@ -680,6 +695,49 @@ CATALOGUE = {
         "matches: the first rule that matches a table counts.",
         "Correct the pattern, which must match the whole `database.table`, or move the rule before the "
         "earlier ones.",
+    ),
+    "TR-1516": Condition(
+        "an entry of `functions` is wrong",
+        (ConfigError,),
+        "A function is named as `MODULE:FUNCTION`, for SQL by a name of letters, digits and `_`. Paths are "
+        "not allowed: a pipeline file cannot bring code of its own.",
+        "Write it like `functions: {domain: cleaning:domain}`.",
+    ),
+    "TR-1517": Condition(
+        "a function cannot be called by a transform",
+        (ConfigError,),
+        "The module has no such name, it is not callable, or it does not say what it returns. Only functions "
+        "that are declared for transforms can be called.",
+        "`from tailrace.functions import returns`, and `@returns(pa.string())` before the function.",
+    ),
+    "TR-1518": Condition(
+        "a function returns something else than it says",
+        (SinkError,),
+        "It must return an Arrow array of its declared type, with a value for each row, and needs at least "
+        "one column as an argument.",
+        "Correct the function: `.cast(...)` converts an array.",
+    ),
+    "TR-1519": Condition(
+        "a function of a transform has failed",
+        (SinkError,),
+        "It raised an exception, whose class and line the detail has. Its text is not shown, as it may hold "
+        "values of rows.",
+        "Correct the function. `tailrace check --sample` calls it with rows of the table.",
+    ),
+    "TR-1520": Condition(
+        "a transform gives other rows when it is repeated",
+        (PreflightError,),
+        "`tailrace check --sample` has transformed the same rows twice, the second time in smaller batches. "
+        "A column depends on the time, on chance, on former calls or on the other rows of a batch. After a "
+        "crash, targets would get rows that differ from those that they have.",
+        "Compute each value from the row's own columns. Take times from the row, and random numbers from "
+        "a hash of its key.",
+    ),
+    "TR-1521": Condition(
+        "a function has the name of a function of Spark SQL",
+        (ConfigError,),
+        "It would replace Spark's own function in all transforms.",
+        "Give it another name in `functions`.",
     ),
     "TR-1555": Condition(
         "tables share a target that cannot tell their rows apart",

@@ -156,9 +156,7 @@ class BatchGate:
         self._pipeline = pipeline
         self._parking = parking
         self._parked_sinks = parked_sinks
-        self._transform = Transformer(
-            pipeline.transforms, pipeline.routes, pipeline.source_name, marks_all=pipeline.soft_deletes
-        )
+        self._transform = Transformer.of(pipeline)
         # a transform may name columns otherwise, and targets only know its names
         self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
         self._sink = sink

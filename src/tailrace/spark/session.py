@@ -63,8 +63,10 @@ _CONF: dict[str, str] = {
     # .crc files double the number of files that a batch's commit writes to a local disk.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # A cell has up to a megabyte: a Python worker must receive only a few at a time.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
+    # A cell has up to a megabyte: a Python worker must receive only a few at a time. Rows are small, and a
+    # worker must receive thousands of them.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "tailrace.spark.daemon",
 }
