@@ -6,7 +6,7 @@
     a table's batch    `domain` is a function of Spark SQL while its transform is analysed
 
 A function is a scalar Arrow UDF of Spark. It is imported by its name where it runs, and what it returns is
-checked there. Its exceptions may hold values of rows, so they are told by their class and line alone.
+checked there. Its exceptions may hold values of rows, so an error has their class and line alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tailrace.spark.task_errors import parse_error
 _HINT_OF_PATH = (
     "install the module where Spark's Python finds it, or name its directory: --functions-path DIRECTORY"
 )
+_HINT_OF_CODE = "correct the function; `tailrace check --sample` calls it with rows of each table"
 
 
 @dataclass(frozen=True)
@@ -209,33 +210,37 @@ class _Call:
         function = _loaded(self.function, "a worker")
         columns = [*arguments, *named.values()]
         if not columns:
-            raise self._error("is called without a column", None, "TR-1518")
+            raise self._wrong("is called without a column", "it needs at least one")
         try:
             result = function(*arguments, **named)
         except TailraceError:
             raise
         except Exception as error:  # noqa: BLE001 - a function may raise anything
-            raise self._error("has failed", _shown(error), "TR-1519") from None
+            raise SinkError(
+                f"`functions.{self.function.name}` has failed",
+                f"{self.function}: {_shown(error)}",
+                _HINT_OF_CODE,
+                code="TR-1519",
+                table=self.table,
+            ) from None
         if isinstance(result, pa.ChunkedArray):
             result = result.combine_chunks()
         type_ = getattr(function, RETURNS)
         if not isinstance(result, pa.Array) or result.type != type_:
             found = f"a {result.type}" if isinstance(result, pa.Array) else f"a {type(result).__name__}"
-            raise self._error("returns something else than it says", f"{found}, not {type_}", "TR-1518")
+            raise self._wrong("returns something else than it says", f"{found}, not {type_}")
         if len(result) != len(columns[0]):
-            raise self._error(
-                "returns another number of values than it gets",
-                f"{len(result)} for {len(columns[0])}",
-                "TR-1518",
+            raise self._wrong(
+                "returns another number of values than it gets", f"{len(result)} for {len(columns[0])}"
             )
         return result
 
-    def _error(self, problem: str, found: str | None, code: str) -> SinkError:
+    def _wrong(self, problem: str, found: str) -> SinkError:
         return SinkError(
             f"`functions.{self.function.name}` {problem}",
-            f"{self.function}{'' if found is None else f': {found}'}",
-            "correct the function; `tailrace check --sample` calls it with rows of the table",
-            code=code,
+            f"{self.function}: {found}",
+            _HINT_OF_CODE,
+            code="TR-1518",
             table=self.table,
         )
 
