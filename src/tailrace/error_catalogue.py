@@ -301,14 +301,14 @@ CATALOGUE = {
     "TR-1204": Condition(
         "no suitable Java",
         (ConfigError,),
-        "Spark 4.2 needs Java 17 or newer. None was found, it does not run, or it is older.",
+        "Spark needs Java 17 or newer. None was found, it does not run, or it is older.",
         "Install a JDK or JRE 17 or newer and put `java` on `PATH`, or set JAVA_HOME.",
     ),
     "TR-1205": Condition(
         "another version of PySpark is installed",
         (ConfigError,),
-        "Tailrace runs on PySpark 4.2.",
-        "`pip install 'pyspark>=4.2,<4.3'`, and remove other installations from `PYTHONPATH`.",
+        "Tailrace runs on PySpark 4.1 and 4.2. Spark 4.0 has no Arrow functions for transforms.",
+        "`pip install 'pyspark>=4.1,<4.3'`, and remove other installations from `PYTHONPATH`.",
     ),
     "TR-1206": Condition(
         "Spark did not start",
@@ -444,6 +444,21 @@ CATALOGUE = {
         "`--functions-path` (or TAILRACE_FUNCTIONS_PATH) names nothing that exists, or a file that is "
         "neither an archive (.zip, .whl) nor a module (.py).",
         "Name the directory that has the modules of `functions`.",
+    ),
+    "TR-1234": Condition(
+        "the option `checkpointPath` is not the checkpoint of the query",
+        (StateError,),
+        "Spark 4.1 does not tell a source where its stream stands, so it reads the checkpoint that the "
+        "option names. The query continues from another offset. Nothing was read or written, but Spark "
+        "has noted an end of the next batch that was planned from the wrong place.",
+        "Give the path of the writer's `checkpointLocation`, and remove the newest file in its directory "
+        "`offsets`, which has no counterpart in `commits`.",
+    ),
+    "TR-1235": Condition(
+        "a query on Spark 4.1 has other sources beside a stream of Tailrace",
+        (StateError,),
+        "The source cannot tell which of the offsets in the checkpoint is its own.",
+        "Write each stream by a query of its own, or use Spark 4.2.",
     ),
     "TR-1273": Condition(
         "a version of Python or PySpark is not supported",

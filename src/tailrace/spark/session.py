@@ -23,14 +23,13 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
-from tailrace.spark import launch, log_records
+from tailrace.spark import RELEASE, RELEASES, launch, log_records
 from tailrace.spark.archive import archive_options
 from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
 
-#: Delta for Spark 4.2: the newest version with a published jar; the Python package may be newer.
+#: Delta: the newest version with a published jar; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
-DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
 #: Dependencies of Delta that Spark itself has, in other versions.
 _PART_OF_SPARK = (
@@ -44,8 +43,15 @@ _PART_OF_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
-#: Delta's jars: their directory in the cache, packages, excluded packages.
-DELTA_JARS = (f"delta-{DELTA_VERSION}", (DELTA_PACKAGE,), _PART_OF_SPARK)
+
+
+def delta_jars(release: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Delta's jars for a release of Spark: their directory in the cache, packages, excluded packages."""
+    name = f"delta-{DELTA_VERSION}" + ("" if release == RELEASES[-1] else f"-spark-{release}")
+    return name, (f"io.delta:delta-spark_{release}_2.13:{DELTA_VERSION}",), _PART_OF_SPARK
+
+
+DELTA_JARS = delta_jars(RELEASE)
 
 #: Settings of every session.
 _CONF: dict[str, str] = {
