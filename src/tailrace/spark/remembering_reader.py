@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import StateError
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.stream_reader import TailraceStreamReader
@@ -44,7 +45,11 @@ class RememberingReader(TailraceStreamReader):
     @in_short
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a batch, planned from the two offsets alone."""
-        if self._planned is not None and end == self._planned[1] != start != self._planned[0]:
+        if self._planned is None:
+            is_own = not _begins_anew(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        else:
+            is_own = end != self._planned[1] or start in self._planned
+        if not is_own:
             raise StateError(
                 "the checkpoint of the query is not that of the option `checkpointPath`",
                 f"`{self._options.checkpoint_path}` has another last offset",
@@ -69,3 +74,9 @@ class RememberingReader(TailraceStreamReader):
                 code="TR-1235",
             )
         return last.end
+
+
+def _begins_anew(start: StreamOffset, end: StreamOffset) -> bool:
+    """Whether `end` was not planned from `start`: it reads all tables again for the first time."""
+    forgot = end.forgot and not start.forgot  # a table that was dropped and created again
+    return bool(start.done) and not (end.done or forgot) and start.done.keys() <= end.tables.keys()
