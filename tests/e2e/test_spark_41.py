@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from bench.peers.toolkit import UnavailableError, python
+from bench.peers.toolkit import UnavailableError
+from tests.support.other_spark import environment
 from tests.support.pipelines import PipelineProcess, delta_rows
 
 ROOT = Path(__file__).parents[2]
@@ -22,39 +20,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 @pytest.fixture(scope="module")
 def spark_41():
-    """The Python of an environment with PySpark 4.1 and what Tailrace needs."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["delta"]]
-    others = [each for each in needed if Requirement(each).name != "pyspark"]
+    """The Python of an environment with PySpark 4.1 and what Tailrace needs, and the variables for it."""
     try:
-        return python("pyspark-4.1", "pyspark==4.1.*", *others)
+        return environment("pyspark-4.1", "pyspark==4.1.*")
     except UnavailableError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture
-def environment(spark_41):
-    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": str(spark_41)}
 
 
 @pytest.fixture
 def rows(mysql, database):
     mysql.execute(
         f"CREATE TABLE {database}.t (id int PRIMARY KEY, v int)",
-        f"INSERT INTO {database}.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 700)"
-        " SELECT i, i FROM n",
+        f"INSERT INTO {database}.t WITH RECURSIVE n AS"
+        " (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 700) SELECT i, i FROM n",
     )
     return database
 
 
-def test_stream_goes_on_after_a_kill_and_refuses_another_checkpoint(
-    spark, mysql, rows, environment, spark_41, tmp_path
-):
+def test_stream_goes_on_after_a_kill_and_refuses_another_checkpoint(spark, mysql, rows, spark_41, tmp_path):
+    interpreter, variables = spark_41
+
     def run(name):
         given = [mysql.port, mysql.user, mysql.password, rows]
-        command = [str(spark_41), str(PROGRAM), name, str(tmp_path), *map(str, given)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        command = [str(interpreter), str(PROGRAM), name, str(tmp_path), *map(str, given)]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         found = [line.removeprefix("RESULT ") for line in done.stdout.splitlines() if "RESULT" in line]
         return done.returncode, [json.loads(line) for line in found], done.stderr
 
@@ -78,13 +67,14 @@ def test_stream_goes_on_after_a_kill_and_refuses_another_checkpoint(
     assert state == {row[0]: row[1] for row in mysql.execute(f"SELECT id, v FROM {rows}.t")}
 
 
-def test_pipeline_reads_everything_up_to_now_into_delta(spark, mysql, rows, environment, spark_41, tmp_path):
+def test_pipeline_reads_everything_up_to_now_into_delta(spark, mysql, rows, spark_41, tmp_path):
+    interpreter, variables = spark_41
     run = PipelineProcess(
         tmp_path,
         mysql,
         f"{rows}.t",
-        python=spark_41,
-        env=environment,
+        python=interpreter,
+        env=variables,
         **{"snapshot-chunk-rows": 100, "max-rows-per-trigger": 150},
     )
     assert run.run(failpoint="sink.committed", timeout_s=900) == -9, run.output()
