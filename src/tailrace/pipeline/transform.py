@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.config.model import Pipeline, RouteRule, TransformRule
 from tailrace.config.secret import Secret
@@ -40,6 +39,7 @@ from tailrace.pipeline.images import (
 from tailrace.pipeline.rules import Transforms, expressions, projection_sql
 from tailrace.pipeline.soft_deletes import require_marks, soft_deletes
 from tailrace.sinks.route import Router
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import TableBatch, changes_of, spark_schema, table_batches
 from tailrace.spark.jvm import map_in_arrow, select_list
 from tailrace.spark.row_layouts import CellLayout
@@ -258,7 +258,7 @@ def _projected(
             code="TR-1502",
         )
     count = len(frame.columns) - len(system) - 1
-    fields = list(to_arrow_schema(frame.schema, timezone="UTC"))[:count]
+    fields = list(arrow_schema(frame.schema))[:count]
     sources = dict(zip(frame.columns[:count], selected.sources, strict=False))
     columns = [_column(schema, field, sources[field.name]) for field in fields]
     own = {c.name for c in schema.columns}
