@@ -78,15 +78,15 @@ def _compile(path: str, files: list[Path], classes: Path) -> None:
     made.rename(classes)
 
 
-def python(name: str, requirement: str) -> Path:
-    """The Python of a virtual environment of its own with one requirement installed.
+def python(name: str, *requirements: str) -> Path:
+    """The Python of a virtual environment of its own with requirements installed.
 
     Args:
         name: directory in the cache, with the version.
-        requirement: as pip takes it.
+        requirements: as pip takes them.
 
     Raises:
-        UnavailableError: uv is missing beside this Python, or it cannot install the requirement.
+        UnavailableError: uv is missing beside this Python, or it cannot install the requirements.
     """
     home = cache_dir() / name
     found = home / "bin" / "python"
@@ -97,11 +97,13 @@ def python(name: str, requirement: str) -> Path:
             raise UnavailableError(f"no uv beside {sys.executable}; `make setup` installs it")
         for command in (
             [str(uv), "venv", "--quiet", "--clear", "--python", sys.executable, str(home)],
-            [str(uv), "pip", "install", "--quiet", "--python", str(found), requirement],
+            [str(uv), "pip", "install", "--quiet", "--python", str(found), *requirements],
         ):
             result = _run(command)
             if result.returncode != 0:
-                raise UnavailableError(f"{requirement} cannot be installed: {result.stderr.strip()[-300:]}")
+                raise UnavailableError(
+                    f"{', '.join(requirements)} cannot be installed: {result.stderr.strip()[-300:]}"
+                )
         done.touch()
     return found
 

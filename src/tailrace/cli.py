@@ -45,7 +45,7 @@ from tailrace.pipeline.file import load_pipeline, load_pipelines
 from tailrace.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tailrace.enumerator.offset import StreamOffset
     from tailrace.enumerator.request import Kind
@@ -113,6 +113,13 @@ _pipeline_argument = click.argument(
     "pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False)
 )
 
+_functions_option = click.option(
+    "--functions-path",
+    envvar="TAILRACE_FUNCTIONS_PATH",
+    type=click.Path(path_type=Path),
+    help="Directory, archive or module that has the modules of the file's `functions`; sent to all workers.",
+)
+
 _source_option = click.option(
     "--source", metavar="NAME", help="One of the file's `sources`; needed where it has several."
 )
@@ -140,10 +147,17 @@ _source_option = click.option(
     callback=lambda _, __, text: _size(text),
     help="Size, with k, m or g, from which on the log file is emptied; three former contents are kept.",
 )
-def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_size: int) -> None:
+@_functions_option
+def run(
+    pipeline_file: Path,
+    log_file: Path | None,
+    log_format: str,
+    log_max_size: int,
+    functions_path: Path | None,
+) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is reported first.
-    pipelines = load_pipelines(pipeline_file)
+    pipelines = _with_functions(load_pipelines(pipeline_file), functions_path)
     for each in pipelines:
         each.require_extras()
     is_json = log_format == "json"
@@ -210,9 +224,15 @@ def _size(text: str) -> int:
         raise click.BadParameter("bytes > 0, with k, m or g") from None
 
 
+def _with_functions(pipelines: Iterable[Pipeline], path: Path | None) -> tuple[Pipeline, ...]:
+    return tuple(replace(pipeline, functions_path=path) for pipeline in pipelines)
+
+
 @cli.command()
 @_pipeline_argument
-def check(pipeline_file: Path) -> None:
+@click.option("--sample", is_flag=True, help="Transform rows of each table, twice, and compare: see TR-1520.")
+@_functions_option
+def check(pipeline_file: Path, functions_path: Path | None, *, sample: bool) -> None:
     """Check every precondition: what was found, what is needed, and the statement that fixes it.
 
     First the source. If that is in order: the routes, the sinks (can they be reached and written?), the
@@ -221,7 +241,8 @@ def check(pipeline_file: Path) -> None:
     from tailrace.pipeline.tables_in_force import with_tables_if_known  # noqa: PLC0415
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    pipelines = [with_tables_if_known(pipeline) for pipeline in load_pipelines(pipeline_file)]
+    loaded = _with_functions(load_pipelines(pipeline_file), functions_path)
+    pipelines = [with_tables_if_known(pipeline) for pipeline in loaded]
     shared = None
     failed = False
     for pipeline in pipelines:
@@ -238,7 +259,7 @@ def check(pipeline_file: Path) -> None:
         if not preflight.errors(findings):
             from tailrace.pipeline.checks import check as check_rest  # noqa: PLC0415
 
-            for finding in check_rest(pipeline, shared):
+            for finding in check_rest(pipeline, shared, sample=sample):
                 findings.append(finding)
                 click.echo(preflight.render([finding]))
         failed = failed or bool(preflight.errors(findings))

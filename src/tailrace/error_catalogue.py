@@ -301,14 +301,14 @@ CATALOGUE = {
     "TR-1204": Condition(
         "no suitable Java",
         (ConfigError,),
-        "Spark 4.2 needs Java 17 or newer. None was found, it does not run, or it is older.",
+        "Spark needs Java 17 or newer. None was found, it does not run, or it is older.",
         "Install a JDK or JRE 17 or newer and put `java` on `PATH`, or set JAVA_HOME.",
     ),
     "TR-1205": Condition(
         "another version of PySpark is installed",
         (ConfigError,),
-        "Tailrace runs on PySpark 4.2.",
-        "`pip install 'pyspark>=4.2,<4.3'`, and remove other installations from `PYTHONPATH`.",
+        "Tailrace runs on PySpark 4.1 and 4.2. Spark 4.0 has no Arrow functions for transforms.",
+        "`pip install 'pyspark>=4.1,<4.3'`, and remove other installations from `PYTHONPATH`.",
     ),
     "TR-1206": Condition(
         "Spark did not start",
@@ -429,6 +429,36 @@ CATALOGUE = {
         "The pipeline file has a section `lineage`, and neither it nor OpenLineage's own configuration says "
         "where events go.",
         "Give `lineage.url`, set OPENLINEAGE_URL, or name a transport in openlineage.yml.",
+    ),
+    "TR-1232": Condition(
+        "the module of a function cannot be imported",
+        (ConfigError,),
+        "A function in `functions` is in a module that Python does not find, or that fails when it is "
+        "imported: on the driver, or on a worker, which may have another Python or lack its packages.",
+        "Install the module where Spark's Python finds it, on a cluster on every worker, or name its "
+        "directory: `tailrace run PIPELINE.YAML --functions-path DIRECTORY`.",
+    ),
+    "TR-1233": Condition(
+        "the functions' path cannot be used",
+        (ConfigError,),
+        "`--functions-path` (or TAILRACE_FUNCTIONS_PATH) names nothing that exists, or a file that is "
+        "neither an archive (.zip, .whl) nor a module (.py).",
+        "Name the directory that has the modules of `functions`.",
+    ),
+    "TR-1234": Condition(
+        "the option `checkpointPath` is not the checkpoint of the query",
+        (StateError,),
+        "Spark 4.1 does not tell a source where its stream stands, so it reads the checkpoint that the "
+        "option names. The query continues from another offset. Nothing was read or written, but Spark "
+        "has noted an end of the next batch that was planned from the wrong place.",
+        "Give the path of the writer's `checkpointLocation`, and remove the newest file in its directory "
+        "`offsets`, which has no counterpart in `commits`.",
+    ),
+    "TR-1235": Condition(
+        "a query on Spark 4.1 has other sources beside a stream of Tailrace",
+        (StateError,),
+        "The source cannot tell which of the offsets in the checkpoint is its own.",
+        "Write each stream by a query of its own, or use Spark 4.2.",
     ),
     "TR-1273": Condition(
         "a version of Python or PySpark is not supported",
@@ -687,6 +717,49 @@ CATALOGUE = {
         "matches: the first rule that matches a table counts.",
         "Correct the pattern, which must match the whole `database.table`, or move the rule before the "
         "earlier ones.",
+    ),
+    "TR-1516": Condition(
+        "an entry of `functions` is wrong",
+        (ConfigError,),
+        "A function is named as `MODULE:FUNCTION`, for SQL by a name of letters, digits and `_`. Paths are "
+        "not allowed: a pipeline file cannot bring code of its own.",
+        "Write it like `functions: {domain: cleaning:domain}`.",
+    ),
+    "TR-1517": Condition(
+        "a function cannot be called by a transform",
+        (ConfigError,),
+        "The module has no such name, it is not callable, or it does not say what it returns. Only functions "
+        "that are declared for transforms can be called.",
+        "`from tailrace.functions import returns`, and `@returns(pa.string())` before the function.",
+    ),
+    "TR-1518": Condition(
+        "a function returns something else than it says",
+        (SinkError,),
+        "It must return an Arrow array of its declared type, with a value for each row, and needs at least "
+        "one column as an argument.",
+        "Correct the function: `.cast(...)` converts an array.",
+    ),
+    "TR-1519": Condition(
+        "a function of a transform has failed",
+        (SinkError,),
+        "It raised an exception, whose class and line the detail has. Its text is not shown, as it may hold "
+        "values of rows.",
+        "Correct the function. `tailrace check --sample` calls it with rows of the table.",
+    ),
+    "TR-1520": Condition(
+        "a transform gives other rows when it is repeated",
+        (PreflightError,),
+        "`tailrace check --sample` has transformed the same rows twice, the second time in smaller batches. "
+        "A column depends on the time, on chance, on former calls or on the other rows of a batch. After a "
+        "crash, targets would get rows that differ from those that they have.",
+        "Compute each value from the row's own columns. Take times from the row, and random numbers from "
+        "a hash of its key.",
+    ),
+    "TR-1521": Condition(
+        "a function has the name of a function of Spark SQL",
+        (ConfigError,),
+        "It would replace Spark's own function in all transforms.",
+        "Give it another name in `functions`.",
     ),
     "TR-1555": Condition(
         "tables share a target that cannot tell their rows apart",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tailrace.errors import ConfigError
 
-#: The oldest Java that Spark 4.2 runs on.
+#: The oldest Java that Spark 4 runs on.
 OLDEST = 17
 
 _REMEDY = f"install Java {OLDEST} or newer and put `java` on PATH, or set JAVA_HOME to its directory"
@@ -57,7 +57,7 @@ def require_java() -> str:
         )
     if version[0] < OLDEST:
         raise ConfigError(
-            f"Java {version[0]} is too old for Spark 4.2",
+            f"Java {version[0]} is too old for Spark 4",
             f"`{program}` is Java {version[0]}",
             _REMEDY,
             code="TR-1204",

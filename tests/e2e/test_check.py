@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from tests.support.pipelines import PipelineProcess
+from tests.support.pipelines import PipelineProcess, delta_rows
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def shop(mysql, database):
     return database
 
 
-def checked(mysql, tables, directory, **sections):
+def checked(mysql, tables, directory, *arguments, **sections):
     """Exit code and output of `tailrace check`, with sections of the pipeline file replaced."""
     run = PipelineProcess(directory, mysql, tables)
     file = yaml.safe_load(run.file.read_text())
     run.file.write_text(yaml.safe_dump({**file, **sections}))
-    command = [sys.executable, "-m", "tailrace", "check", str(run.file)]
+    command = [sys.executable, "-m", "tailrace", "check", str(run.file), *arguments]
     done = subprocess.run(
         command, env=run.environment, capture_output=True, text=True, timeout=240, check=False
     )
@@ -77,6 +77,72 @@ def test_what_would_fail_later_is_named_at_once(mysql, shop, tmp_path):
     assert f"FAIL  transform of {shop}.orders: found Spark rejects" in printed
     assert "`prise`" in printed
     assert f"FAIL  transform of {shop}.people: found a transform masks or truncates `nome`" in printed
+
+
+def test_sample_calls_functions_twice_and_compares(mysql, shop, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "cleaning.py").write_text(
+        "import random\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
+        "from tailrace.functions import returns\n"
+        "upper = returns(pa.string())(pc.utf8_upper)\n"
+        "@returns(pa.float64())\ndef chance(id):\n    return pa.array([random.random() for _ in id])\n"
+        "@returns(pa.int32())\ndef number(name):\n    return pa.array([int(n.as_py()) for n in name])\n"
+    )
+    mysql.execute(
+        f"INSERT INTO {shop}.orders VALUES (1, 5, 'a'), (2, 6, 'b')",
+        f"INSERT INTO {shop}.people VALUES (1, 'geheim')",
+        f"CREATE TABLE {shop}.dice (id int PRIMARY KEY)",
+        f"INSERT INTO {shop}.dice VALUES (1), (2)",
+        f"CREATE TABLE {shop}.none (id int PRIMARY KEY)",
+    )
+    code, printed = checked(
+        mysql,
+        f"{shop}.*",
+        tmp_path,
+        "--sample",
+        "--functions-path",
+        str(tmp_path / "code"),
+        functions={"u": "cleaning:upper", "chance": "cleaning:chance", "number": "cleaning:number"},
+        transform=[
+            {"source-table": r".*\.orders", "projection": "*, u(item) AS name", "filter": "u(item) = 'A'"},
+            {"source-table": r".*\.people", "projection": "*, number(name) AS n"},
+            {"source-table": r".*\.dice", "projection": "*, chance(id) AS c"},
+            {"source-table": ".*", "projection": "*, current_timestamp() AS at"},
+        ],
+    )
+    assert code == 3, printed
+    assert f"ok    sample of {shop}.orders: 2 rows became the same 1 twice" in printed
+    assert f"FAIL  sample of {shop}.dice: found `c` differs in 2 of 2 rows" in printed
+    assert f"FAIL  sample of {shop}.people: found `functions.number` has failed" in printed
+    assert "cleaning:number: ValueError in cleaning.py, line 11" in printed
+    assert f"ok    sample of {shop}.none: the table is empty" in printed
+    assert "geheim" not in printed
+
+
+@pytest.mark.slow
+def test_pipeline_gets_its_functions_from_the_environment(mysql, spark, shop, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "cleaning.py").write_text(
+        "import pyarrow as pa\nimport pyarrow.compute as pc\nfrom tailrace.functions import returns\n"
+        "upper = returns(pa.string())(pc.utf8_upper)\n"
+    )
+    mysql.execute(f"INSERT INTO {shop}.orders VALUES (1, 5, 'a'), (2, 6, 'b')")
+    run = PipelineProcess(
+        tmp_path,
+        mysql,
+        f"{shop}.orders",
+        env={"TAILRACE_FUNCTIONS_PATH": str(tmp_path / "code")},
+        sections={
+            "functions": {"u": "cleaning:upper"},
+            "transform": [{"source-table": ".*", "projection": "id, u(item) AS name"}],
+        },
+    )
+    assert run.run() == 0, run.output()
+    rows = delta_rows(spark, run.targets / f"{shop}.orders")
+    assert sorted((row["id"], row["name"]) for row in rows) == [(1, "A"), (2, "B")]
+    run.file.write_text(run.file.read_text().replace("cleaning:upper", "gone:upper"))
+    assert run.run() == 2
+    assert "the module of `functions.u` cannot be imported on the driver [TR-1232]" in run.output()
 
 
 def test_two_tables_in_one_target_are_found(mysql, shop, tmp_path):

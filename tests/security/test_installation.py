@@ -327,14 +327,16 @@ def test_another_release_of_pyspark_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '4.0.1'")
     printed = _printed(_python("import tailrace.spark.source", PYTHONPATH=f"{tmp_path}:{_SOURCES}"))
-    assert "tailrace.errors.ConfigError: PySpark 4.0.1 is installed, and Tailrace runs on 4.2" in printed
-    assert "Hint: pip install 'pyspark>=4.2,<4.3'" in printed
+    assert (
+        "tailrace.errors.ConfigError: PySpark 4.0.1 is installed, and Tailrace runs on 4.1 and 4.2" in printed
+    )
+    assert "Hint: pip install 'pyspark>=4.1,<4.3'" in printed
 
 
 def test_pyspark_that_is_refused_is_what_the_package_asks_for() -> None:
     project = tomllib.loads((_SOURCES.parent / "pyproject.toml").read_text())["project"]
     (pyspark,) = [r for r in project["dependencies"] if Requirement(r).name == "pyspark"]
-    assert pyspark == "pyspark>=4.2,<4.3"
+    assert pyspark == "pyspark>=4.1,<4.3"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tailrace import pinned
 from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
 from tailrace.spark import jars as spark_jars
-from tailrace.spark import session
+from tailrace.spark import RELEASES, session
+from tailrace.spark.object_stores import s3_jars
 from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres
 
 _ROOT = Path(__file__).parents[2]
@@ -31,7 +32,8 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_everything_from_maven_is_listed() -> None:
     collections = {line.split("  ")[1].partition("/")[0] for line in pinned.LIST.read_text().splitlines()}
-    assert collections == {session.DELTA_JARS[0], kafka.JARS[0], opensearch.JARS[0], apicurio.COLLECTION}
+    of_spark = {jars(release)[0] for release in RELEASES for jars in (session.delta_jars, s3_jars)}
+    assert collections == {*of_spark, kafka.JARS[0], opensearch.JARS[0], apicurio.COLLECTION}
 
 
 def test_file_as_listed_is_taken(listed: Path) -> None:

@@ -33,6 +33,7 @@ class PipelineProcess:
         pipeline: further settings of the pipeline.
         env: further variables of its process.
         sections: further sections of the file.
+        python: the interpreter of its process.
         source: further options of the source.
     """
 
@@ -47,8 +48,10 @@ class PipelineProcess:
         pipeline: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         sections: Mapping[str, Any] | None = None,
+        python: str | Path = sys.executable,
         **source: Any,
     ) -> None:
+        self._python = python
         self.directory = directory
         self.targets = directory / "tables"
         self.file = directory / "pipeline.yaml"
@@ -129,7 +132,7 @@ class PipelineProcess:
             env[VARIABLE] = f"{failpoint}={victim}@{token}"
         with self._log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tailrace", "run", str(self.file)],
+                [str(self._python), "-m", "tailrace", "run", str(self.file)],
                 env=env,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tailrace.config import several_sources
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
+from tailrace.config.functions import PythonFunction, parse_functions
 from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
@@ -37,6 +38,7 @@ _SECTIONS = (
     "source",
     "sources",
     "transform",
+    "functions",
     "route",
     "sink",
     "pipeline",
@@ -48,7 +50,7 @@ _SECTIONS = (
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
-_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
+_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable", "checkpointPath"})
 #: Options whose `soft-delete` is a matter of the pipeline's transforms.
 _SOFT_DELETES = ("onTruncate", "onDropTable")
 #: Mappings that are settings of a library: their keys are not known here.
@@ -188,6 +190,7 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
         telemetry,
         lineage,
         soft_deletes=bool(marking),
+        functions=_functions(given.get("functions") or {}),
     )
     if source.former_columns == "follow" and not pipeline.follows_former_columns:
         raise ConfigError(
@@ -364,6 +367,11 @@ def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
             ) from None
         rules.append(rule)
     return tuple(rules)
+
+
+def _functions(given: Any) -> tuple[PythonFunction, ...]:
+    listed = _mapping(given, "functions")
+    return parse_functions({str(k): _scalar(v, f"functions.{k}") for k, v in listed.items()})
 
 
 def _check_truncates(

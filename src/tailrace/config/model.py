@@ -3,6 +3,7 @@
     source:    where changes come from     SourceOptions, and the same as Spark's options
     sources:   the same, several           a `Pipeline` for each, with its name (`config.several_sources`)
     transform: how rows are changed        TransformRule, the first that matches counts
+    functions: what transforms call        `config.functions`
     route:     a table's target            RouteRule, the first that matches counts
     sink:      where changes go            `config.sinks`: one or several, `type` says which
     pipeline:  how it runs                 PipelineSettings
@@ -21,7 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
+from tailrace.config.functions import PythonFunction
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import SourceOptions
@@ -199,6 +202,8 @@ class Pipeline:
             pipeline and of its checkpoint are those of this source.
         soft_deletes: whether `on-truncate` or `on-drop-table` is `soft-delete`, of which the source does not
             know: each table then has a transform that marks deleted rows.
+        functions: the functions in Python that transforms call.
+        functions_path: where their modules are, besides Python's own path; not a matter of the file.
     """
 
     source: SourceOptions
@@ -213,6 +218,8 @@ class Pipeline:
     lineage: LineageSettings | None = None
     named: NamedSource | None = None
     soft_deletes: bool = False
+    functions: tuple[PythonFunction, ...] = ()
+    functions_path: Path | None = None
 
     @property
     def source_name(self) -> str:

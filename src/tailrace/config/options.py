@@ -565,6 +565,15 @@ class SourceOptions:
             name=_SIGNAL_TABLE,
         ),
     )
+    checkpoint_path: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a directory",
+            "Spark 4.1: the writer's `checkpointLocation`, as Spark does not tell a source where its stream "
+            "stands. Needed there; without effect on Spark 4.2. Pipelines set it themselves.",
+        ),
+    )
     requests_path: str | None = field(
         default=None,
         metadata=option(

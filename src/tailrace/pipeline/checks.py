@@ -1,7 +1,8 @@
 """What `tailrace check` finds beyond the source: routes, sinks, transforms and a cluster's workers.
 
 Nothing is written to a target, except where a store answers no other question: a remote path gets an empty
-file, which is removed. Transforms are analysed by a local Spark, without rows; workers are asked by a job.
+file, which is removed. Transforms are analysed by a local Spark, without rows or with some; workers are asked
+by a job.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tailrace.config.sinks import (
 from tailrace.errors import ConfigError, SinkError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
+from tailrace.pipeline.functions import Functions, code_for_tasks
+from tailrace.pipeline.replay import replayed
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.opensearch.client import OpenSearchClient
@@ -53,12 +56,15 @@ _BRINGING = "docs/guides/clusters.md (Bring Tailrace to the workers)"
 WORKERS_S = 120.0
 
 
-def check(pipeline: Pipeline, shared: SharedTargets | None = None) -> Iterator[Finding]:
+def check(
+    pipeline: Pipeline, shared: SharedTargets | None = None, *, sample: bool = False
+) -> Iterator[Finding]:
     """Every finding about a pipeline whose source is in order.
 
     Args:
         pipeline: the pipeline, of one source.
         shared: what it has in common with its other sources; None: there are none.
+        sample: whether rows of each table are transformed, twice.
     """
     with closing(registry.source(pipeline.source)) as source:
         tables = [table.schema for table in source.tables()]
@@ -70,7 +76,7 @@ def check(pipeline: Pipeline, shared: SharedTargets | None = None) -> Iterator[F
         yield from _sink(name, settings, pipeline, [table.id for table in tables], of_target)
     yield from _directory("checkpoint", pipeline.checkpoint)
     if pipeline.transforms:
-        yield from _transforms(pipeline, tables)
+        yield from _transforms(pipeline, tables, sample=sample)
     master = pipeline.settings.master or os.environ.get("SPARK_MASTER")
     if master is not None and not is_local_master(master):
         yield from _workers(pipeline, master)
@@ -241,11 +247,9 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
 # ---- Spark ----
 
 
-def _transforms(pipeline: Pipeline, tables: Sequence[TableSchema]) -> Iterator[Finding]:
-    """Each table's transform, as Spark analyses it."""
-    transformer = Transformer(
-        pipeline.transforms, pipeline.routes, pipeline.source_name, marks_all=pipeline.soft_deletes
-    )
+def _transforms(pipeline: Pipeline, tables: Sequence[TableSchema], *, sample: bool) -> Iterator[Finding]:
+    """Each table's transform, as Spark analyses it, and what it makes of some rows."""
+    transformer = Transformer.of(pipeline)
     session = spark_session(
         f"{pipeline.settings.name} check",
         source=pipeline.source.dialect,
@@ -254,17 +258,34 @@ def _transforms(pipeline: Pipeline, tables: Sequence[TableSchema]) -> Iterator[F
         extra_conf=pipeline.settings.spark,
     )
     try:
-        for table in tables:
-            try:
-                result = transformer.check(session, table)
-            except ConfigError as error:
-                yield _failed(f"transform of {table.id}", error, "expressions over the table's columns")
-                continue
-            if result is not None:
-                columns = ", ".join(column.name for column in result.columns)
-                yield Finding(f"transform of {table.id}", f"columns {columns}", "")
+        with code_for_tasks(session, pipeline.functions_path):
+            Functions(pipeline.functions).require(session)
+            for table in tables:
+                yield from _transform(pipeline, session, transformer, table, sample=sample)
+    except ConfigError as error:
+        yield _failed("functions", error, "functions that transforms can call, here and on the workers")
     finally:
         stop_session(session)
+
+
+def _transform(
+    pipeline: Pipeline, session: SparkSession, transformer: Transformer, table: TableSchema, *, sample: bool
+) -> Iterator[Finding]:
+    name = f"transform of {table.id}"
+    try:
+        result = transformer.check(session, table)
+    except ConfigError as error:
+        yield _failed(name, error, "expressions over the table's columns")
+        return
+    if result is None:
+        return
+    yield Finding(name, f"columns {', '.join(column.name for column in result.columns)}", "")
+    if not sample:
+        return
+    try:
+        yield replayed(pipeline, session, transformer, table)
+    except TailraceError as error:
+        yield _failed(f"sample of {table.id}", error, "a transform that every row passes")
 
 
 def _workers(pipeline: Pipeline, master: str) -> Iterator[Finding]:

@@ -29,12 +29,12 @@ from tailrace.java import java_version, require_java
 from tailrace.pipeline.run_state import RunState
 from tailrace.sources import registry
 from tailrace.sources.preflight import Finding, Severity
+from tailrace.spark import RELEASES
 from tailrace.spark.checkpoint import absolute, is_local
 from tailrace.spark.session import DELTA_JARS, prefetch_jars
 
 #: Oldest and first unsupported versions.
 _PYTHON = ((3, 11), (3, 15))
-_SPARK = "4.2."
 #: Less free space than this is reported, bytes.
 _LEAST_FREE = 1 << 30
 #: Clocks may differ by this, beyond what the round trip leaves open, seconds.
@@ -91,10 +91,11 @@ def _versions() -> Iterator[Finding]:
         needed = f"{oldest[0]}.{oldest[1]} or newer, below {newest[0]}.{newest[1]}"
         yield Finding("Python", python, needed, "", Severity.WARNING, code="TR-1273")
     spark = metadata.version("pyspark")
-    if spark.startswith(_SPARK):
+    if spark.startswith(tuple(f"{release}." for release in RELEASES)):
         yield Finding("PySpark", spark, "")
     else:
-        needed, remedy = f"{_SPARK}*", f"pip install 'pyspark=={_SPARK}*'"
+        needed = " or ".join(f"{release}.*" for release in RELEASES)
+        remedy = f"pip install 'pyspark=={RELEASES[-1]}.*'"
         yield Finding("PySpark", spark, needed, remedy, Severity.ERROR, code="TR-1273")
     yield from _guarded("Java", _java)
 

@@ -37,3 +37,8 @@ def projection_sql(rule: TransformRule, table: TableSchema) -> str:
     if rule.projection is None:
         return columns
     return STAR.sub(lambda match: f"{match[1]} {columns}", rule.projection.strip())
+
+
+def expressions(rule: TransformRule) -> str:
+    """What a rule has of Spark SQL."""
+    return f"{rule.projection or ''} {rule.filter or ''}"

@@ -6,7 +6,7 @@ server set up?          sources.preflight
 targets distinct?       sinks.claims
 Spark                   spark.session
 source -> batches       spark.source, driven by pipeline.supervisor
-batches -> rows         pipeline.transform, by the file's rules
+batches -> rows         pipeline.transform, by the file's rules and functions
 rows -> targets         sinks, named by sinks.route
 progress                pipeline.progress, pipeline.view
 """
@@ -24,6 +24,7 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError, StateError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.shards import shard_findings
@@ -86,8 +87,10 @@ def _run(
     )
     sink = make_sinks(pipeline)
     try:
-        sink.claim(tables)
-        Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables).run()
+        with code_for_tasks(session, pipeline.functions_path):
+            Functions(pipeline.functions).require(session)
+            sink.claim(tables)
+            Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables).run()
     finally:
         sink.close()
         stop_session(session)

@@ -16,8 +16,9 @@ from tailrace.config.model import Converter, TransformRule
 from tailrace.errors import ConfigError
 from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import TableId
+from tailrace.pipeline.functions import Functions
 from tailrace.pipeline.images import METADATA
-from tailrace.pipeline.rules import STAR, Transforms
+from tailrace.pipeline.rules import STAR, Transforms, expressions
 from tailrace.spark.jvm import SelectItem, select_items
 from tailrace.spark.sql import own_session
 
@@ -32,7 +33,7 @@ def keeps_rows(rule: TransformRule) -> bool:
 
 
 def soft_deletes(
-    session: SparkSession, transforms: Transforms, tables: Iterable[str]
+    session: SparkSession, transforms: Transforms, tables: Iterable[str], functions: Functions
 ) -> dict[str, SoftDelete]:
     """The marks of those tables whose targets keep the rows that the source deletes.
 
@@ -40,23 +41,27 @@ def soft_deletes(
         session: any session.
         transforms: the pipeline's rules.
         tables: names of tables.
+        functions: the functions that transforms may call.
     """
     found = {}
     for name in tables:
         table = TableId.parse(name)
         rule = transforms.rule(table)
         if rule is not None and keeps_rows(rule):
-            found[name] = _of_rule(own_session(session), rule, table)
+            found[name] = _of_rule(own_session(session), rule, table, functions)
     return found
 
 
-def require_marks(session: SparkSession, rule: TransformRule | None, table: TableId) -> None:
+def require_marks(
+    session: SparkSession, rule: TransformRule | None, table: TableId, functions: Functions
+) -> None:
     """Require that rows of a table can be marked as deleted.
 
     Args:
         session: any session.
         rule: the table's transform, None if it has none.
         table: the table.
+        functions: the functions that the transform may call.
 
     Raises:
         ConfigError: they cannot.
@@ -67,7 +72,7 @@ def require_marks(session: SparkSession, rule: TransformRule | None, table: Tabl
     mixed = [item.name for item in _items(session, rule) if _KIND in item.columns and item.columns - _NAMES]
     if mixed:
         raise _unmarked(table, f"`{mixed[0]}` is made of `{_KIND}` and of columns that only the source has")
-    if not _of_rule(own_session(session), rule, table).of_existing:
+    if not _of_rule(own_session(session), rule, table, functions).of_existing:
         raise _unmarked(table, "no column of its transform tells deleted rows from others")
 
 
@@ -82,7 +87,7 @@ def _unmarked(table: TableId, found: str) -> ConfigError:
     )
 
 
-def _of_rule(session: SparkSession, rule: TransformRule, table: TableId) -> SoftDelete:
+def _of_rule(session: SparkSession, rule: TransformRule, table: TableId, functions: Functions) -> SoftDelete:
     changed = {*rule.mask_hash, *rule.truncate}
     items = [
         item
@@ -91,7 +96,8 @@ def _of_rule(session: SparkSession, rule: TransformRule, table: TableId) -> Soft
     ]
     if not items or rule.converter_after_transform is None:
         return SoftDelete()
-    gone, *there = (_evaluated(session, items, table, kind) for kind in (_GONE, *_THERE))
+    with functions.known_to(session, expressions(rule), table):
+        gone, *there = (_evaluated(session, items, table, kind) for kind in (_GONE, *_THERE))
     return SoftDelete(gone, {name: tuple(row[name] for row in there) for name in gone})
 
 

@@ -56,10 +56,11 @@ from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
+from tailrace.spark import IS_LIMITED
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import end_planners, failure_classes, register_source, reports_after
 from tailrace.spark.requests import requests_path
-from tailrace.spark.source import PipelineSource
+from tailrace.spark.source import PipelineSource, PipelineSourceUntilNow
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
@@ -98,9 +99,16 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         **_former_columns(pipeline),
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
+        "checkpointPath": absolute(pipeline.checkpoint),
     }
-    register_source(session, PipelineSource)
-    return session.readStream.format(PipelineSource.name()).options(**options).load()
+    source = PipelineSourceUntilNow if _ends_when_idle(pipeline) else PipelineSource
+    register_source(session, source)
+    return session.readStream.format(source.name()).options(**options).load()
+
+
+def _ends_when_idle(pipeline: Pipeline) -> bool:
+    """Whether the stream is to be stopped when it has read everything: Spark's trigger does not do it."""
+    return pipeline.settings.trigger is TriggerMode.AVAILABLE_NOW and not IS_LIMITED
 
 
 def _former_columns(pipeline: Pipeline) -> dict[str, str]:
@@ -156,9 +164,7 @@ class BatchGate:
         self._pipeline = pipeline
         self._parking = parking
         self._parked_sinks = parked_sinks
-        self._transform = Transformer(
-            pipeline.transforms, pipeline.routes, pipeline.source_name, marks_all=pipeline.soft_deletes
-        )
+        self._transform = Transformer.of(pipeline)
         # a transform may name columns otherwise, and targets only know its names
         self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
         self._sink = sink
@@ -371,7 +377,8 @@ class Supervisor:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
         seen, planned = "", 0
-        while query.isActive and not gate.ended and not self.stop.wait(_POLL_S):
+        idle = _idle(query) if _ends_when_idle(self.pipeline) else threading.Event()
+        while query.isActive and not (gate.ended or idle.is_set()) and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen, parking, sinks)
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
@@ -381,7 +388,7 @@ class Supervisor:
                 with suppress(Py4JJavaError):  # they cost memory only
                     end_planners(cluster.session)
             cluster.look()
-        if self.stop.is_set() or gate.ended:
+        if query.isActive and (self.stop.is_set() or gate.ended or idle.is_set()):
             _stop(query, gate)
         self._report(query, seen, parking, sinks)
         if gate.ended:
@@ -405,11 +412,11 @@ class Supervisor:
             writer = cells.writeStream.queryName(settings.name).foreachBatch(gate)
             writer = writer.option("checkpointLocation", self.pipeline.checkpoint)
             match settings.trigger:
-                case TriggerMode.AVAILABLE_NOW:
+                case TriggerMode.AVAILABLE_NOW if IS_LIMITED:
                     writer = writer.trigger(availableNow=True)
                 case TriggerMode.INTERVAL:
                     writer = writer.trigger(processingTime=f"{settings.interval_ms} milliseconds")
-                case TriggerMode.CONTINUOUS:
+                case _:  # batch after batch
                     pass
             with _private_files(cells.sparkSession):
                 return writer.start(), ClusterWatch(cells.sparkSession, self.watcher.on_notice)
@@ -440,6 +447,19 @@ def _private_files(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.unset(_UMASK)
+
+
+def _idle(query: StreamingQuery) -> threading.Event:
+    """Set once the query has found nothing to read, or has ended."""
+    found = threading.Event()
+
+    def wait() -> None:
+        with suppress(PySparkException, Py4JError, ConnectionError):  # the query's own failure is looked at
+            query.processAllAvailable()
+        found.set()
+
+    threading.Thread(target=wait, name="until-now", daemon=True).start()
+    return found
 
 
 def _stop(query: StreamingQuery, gate: BatchGate) -> None:

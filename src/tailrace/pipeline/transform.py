@@ -3,8 +3,8 @@
     cells of a table and schema -> images (pipeline.images) -> SELECT projection, filter -> cells again
 
 So a projection, a filter or a mask has the same result for every sink, and any function of Spark SQL can be
-used. Rows pass through the JVM twice; rows of tables without a rule do not. An expression must be
-deterministic (`rand()` is not): a replayed batch must be the same.
+used, or one in Python (`pipeline.functions`). Rows pass through the JVM twice; rows of tables without a rule
+do not. An expression must be deterministic (`rand()` is not): a replayed batch must be the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace.config.model import RouteRule, TransformRule
+from tailrace.config.model import Pipeline, RouteRule, TransformRule
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, concerning
 from tailrace.model.cell import CELL_SCHEMA
@@ -28,6 +27,7 @@ from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.sparksql import identifier
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
+from tailrace.pipeline.functions import Functions
 from tailrace.pipeline.images import (
     KEEP,
     SALT,
@@ -36,9 +36,10 @@ from tailrace.pipeline.images import (
     image_schema,
     to_images,
 )
-from tailrace.pipeline.rules import Transforms, projection_sql
+from tailrace.pipeline.rules import Transforms, expressions, projection_sql
 from tailrace.pipeline.soft_deletes import require_marks, soft_deletes
 from tailrace.sinks.route import Router
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import TableBatch, changes_of, spark_schema, table_batches
 from tailrace.spark.jvm import map_in_arrow, select_list
 from tailrace.spark.row_layouts import CellLayout
@@ -56,6 +57,7 @@ class Transformer:
         routes: its routes, for the columns that they add.
         source: the name of the tables' source if there are several, else "".
         marks_all: whether each table must have a transform that marks deleted rows.
+        functions: the functions that they may call.
     """
 
     def __init__(
@@ -65,12 +67,25 @@ class Transformer:
         source: str = "",
         *,
         marks_all: bool = False,
+        functions: Functions | None = None,
     ) -> None:
         self._transforms = Transforms(transforms)
+        self._functions = functions or Functions()
         self._marks_all = marks_all
         #: Tables whose rows can be marked, as is known.
         self._marked: set[TableId] = set()
         self._router = Router(routes, source)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Transformer:
+        """That of a pipeline."""
+        return cls(
+            pipeline.transforms,
+            pipeline.routes,
+            pipeline.source_name,
+            marks_all=pipeline.soft_deletes,
+            functions=Functions(pipeline.functions),
+        )
 
     @property
     def does_nothing(self) -> bool:
@@ -94,7 +109,10 @@ class Transformer:
             rule = rule or TransformRule(str(part.table))
             with concerning(part.table):
                 done.extend(
-                    _transformed(cells, part, schema, rule, self._shard(shard)) for schema in part.schemas
+                    _transformed(
+                        cells, part, schema, rule, shard=self._shard(shard), functions=self._functions
+                    )
+                    for schema in part.schemas
                 )
         if plain:
             done.append(cells.where(f.col("table").isin(plain)))
@@ -118,16 +136,24 @@ class Transformer:
         if rule is None and shard is None:
             return None
         images = session.createDataFrame([], spark_schema(image_schema(table)))
-        return _projected(images, table, rule or TransformRule(str(table.id)), self._shard(shard))[1].table
+        rule = rule or TransformRule(str(table.id))
+        return _projected(images, table, rule, self._shard(shard), self._functions)[1].table
+
+    def calls_functions(self, table: TableId) -> bool:
+        """Whether the transform of `table` calls functions in Python."""
+        rule = self._transforms.rule(table)
+        return rule is not None and self._functions.any_named_in(expressions(rule))
 
     def soft_deletes(self, session: SparkSession, tables: Iterable[str]) -> dict[str, SoftDelete]:
         """How rows are marked that a table no longer has, by table, where targets keep them."""
-        return soft_deletes(session, self._transforms, tables) if self._transforms else {}
+        if not self._transforms:
+            return {}
+        return soft_deletes(session, self._transforms, tables, self._functions)
 
     def _require_marks(self, session: SparkSession, table: TableId) -> None:
         if self._marks_all and table not in self._marked:
             with concerning(table):
-                require_marks(session, self._transforms.rule(table), table)
+                require_marks(session, self._transforms.rule(table), table, self._functions)
             self._marked.add(table)
 
     def _shard(self, column: str | None) -> _Shard | None:
@@ -135,7 +161,13 @@ class Transformer:
 
 
 def _transformed(
-    cells: DataFrame, part: TableBatch, schema: TableSchema, rule: TransformRule, shard: _Shard | None
+    cells: DataFrame,
+    part: TableBatch,
+    schema: TableSchema,
+    rule: TransformRule,
+    *,
+    shard: _Shard | None,
+    functions: Functions,
 ) -> DataFrame:
     of_schema = cells.where(
         (f.col("table") == str(part.table))
@@ -144,7 +176,7 @@ def _transformed(
     ).select("cell")
     salt = rule.mask_salt and rule.mask_salt.resolved()
     images = map_in_arrow(of_schema, _Images(salt), spark_schema(image_schema(schema)))
-    projected, plan = _projected(images, schema, rule, shard)
+    projected, plan = _projected(images, schema, rule, shard, functions)
     repack = Repack(
         plan.table,
         frozenset(op for op, letter in enumerate(OP_LETTERS) if letter in rule.skipped_operations),
@@ -195,7 +227,7 @@ class _Plan:
 
 
 def _projected(
-    images: DataFrame, schema: TableSchema, rule: TransformRule, shard: _Shard | None
+    images: DataFrame, schema: TableSchema, rule: TransformRule, shard: _Shard | None, functions: Functions
 ) -> tuple[DataFrame, _Plan]:
     system = [identifier(field.name) for field in (*SYSTEM_FIELDS, SALT)]
     listed = projection_sql(rule, schema)
@@ -205,10 +237,10 @@ def _projected(
     kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
     images.createOrReplaceTempView(_VIEW)
     images.sparkSession.conf.set(SUBSTITUTE, "false")  # the stream's own session
+    text = f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"
     try:
-        frame = images.sparkSession.sql(
-            f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"
-        )
+        with functions.known_to(images.sparkSession, expressions(rule), schema.id):
+            frame = images.sparkSession.sql(text)
     except PySparkException as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigError(
@@ -226,7 +258,7 @@ def _projected(
             code="TR-1502",
         )
     count = len(frame.columns) - len(system) - 1
-    fields = list(to_arrow_schema(frame.schema, timezone="UTC"))[:count]
+    fields = list(arrow_schema(frame.schema))[:count]
     sources = dict(zip(frame.columns[:count], selected.sources, strict=False))
     columns = [_column(schema, field, sources[field.name]) for field in fields]
     own = {c.name for c in schema.columns}

@@ -133,6 +133,11 @@ class Checkpoint:
         text = self._root.read(f"offsets/{batch}")
         return None if text is None else _end(text, self.path)
 
+    def sources_of(self, batch: int) -> int:
+        """How many sources have an offset at the end of a batch."""
+        text = self._root.read(f"offsets/{batch}")
+        return 0 if text is None else len(text.splitlines()) - 2
+
     def is_done(self, batch: int) -> bool:
         """Whether Spark has recorded the batch as done."""
         return batch in self._numbers("commits")

@@ -7,6 +7,7 @@ Written for PySpark 4.2.0; each function names the public API that it works arou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -33,6 +34,38 @@ def map_in_arrow(
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = udf(*(frame[identifier(name)] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
+
+
+@contextmanager
+def registered_function(
+    session: SparkSession, functions: Sequence[tuple[str, Callable[..., pa.Array], DataType]]
+) -> Iterator[None]:
+    """Scalar Arrow UDFs that SQL can call by name while it is analysed in this context.
+
+    `session.udf.register` needs a function that was decorated, and has no opposite: a second registration of
+    the same name warns.
+
+    Args:
+        session: the session.
+        functions: the name, the function and the type of its result.
+    """
+    catalog = session._jsparkSession.sessionState().catalog()
+    for name, function, returns in functions:
+        udf = UserDefinedFunction(
+            function, returnType=returns, name=name, evalType=PythonEvalType.SQL_SCALAR_ARROW_UDF
+        )
+        session._jsparkSession.udf().registerPython(name, udf._judf)
+    try:
+        yield
+    finally:
+        for name, _, _ in functions:
+            catalog.dropTempFunction(name, True)
+
+
+def sql_function_exists(session: SparkSession, name: str) -> bool:
+    """Whether Spark or the session has a function; `catalog.functionExists` asks catalogs, too."""
+    catalog = session._jsparkSession.sessionState().catalog()
+    return bool(catalog.lookupBuiltinOrTempFunction(name).isDefined())
 
 
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:

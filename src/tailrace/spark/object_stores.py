@@ -22,28 +22,30 @@ from pyarrow import fs
 from tailrace.config.secret import resolve_all
 from tailrace.errors import ConfigError
 
-#: Of Spark 4.2.
-HADOOP_VERSION = "3.5.0"
-_SDK = "2.35.4"
-#: The connector's jars: their directory in the cache, packages, excluded packages. The SDK as one package has
-#: 600 MB; the connector needs these parts of it.
-S3_JARS = (
-    f"s3-{HADOOP_VERSION}",
-    (
-        f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
-        *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "s3-transfer-manager", "sts")),
-    ),
-    (
-        "software.amazon.awssdk:bundle",
-        "software.amazon.awssdk:cloudfront",
-        "software.amazon.awssdk:netty-nio-client",
-        "io.netty:*",
-        "org.apache.httpcomponents:*",
-        "org.slf4j:*",
-        "org.wildfly.openssl:*",
-        "commons-codec:*",
-        "commons-logging:*",
-    ),
+#: Versions of Hadoop, as each release of Spark has them, and of the SDK that they are made for.
+_VERSIONS = {"4.1": ("3.4.2", "2.29.52"), "4.2": ("3.5.0", "2.35.4")}
+
+
+def s3_jars(release: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The connector's jars for a release of Spark: their directory in the cache, packages, excluded packages.
+
+    The SDK as one package has 600 MB; the connector needs these parts of it.
+    """
+    hadoop, sdk = _VERSIONS[release]
+    parts = (f"software.amazon.awssdk:{part}:{sdk}" for part in ("s3", "s3-transfer-manager", "sts"))
+    return f"s3-{hadoop}", (f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts), _WITHOUT
+
+
+_WITHOUT = (
+    "software.amazon.awssdk:bundle",
+    "software.amazon.awssdk:cloudfront",
+    "software.amazon.awssdk:netty-nio-client",
+    "io.netty:*",
+    "org.apache.httpcomponents:*",
+    "org.slf4j:*",
+    "org.wildfly.openssl:*",
+    "commons-codec:*",
+    "commons-logging:*",
 )
 #: Settings of a Spark with these jars.
 S3_CONF = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ConfigError
 from tailrace.model.change import ChangeBatch
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.row_layouts import RowLayout
 
 
@@ -56,7 +57,7 @@ def as_requested(layout: RowLayout, requested: StructType) -> RowLayout:
         )
     if requested == own:
         return layout
-    return NullableLayout(layout, to_arrow_schema(requested, timezone="UTC"))
+    return NullableLayout(layout, arrow_schema(requested))
 
 
 def _differs(found: Sequence[tuple[str, str]], needed: Sequence[tuple[str, str]]) -> ConfigError:

@@ -23,15 +23,14 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
-from tailrace.spark import launch, log_records, object_stores
+from tailrace.spark import RELEASE, RELEASES, launch, log_records, object_stores
 from tailrace.spark.archive import archive_options
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
 
-#: Delta for Spark 4.2: the newest version with a published jar; the Python package may be newer.
+#: Delta: the newest version with a published jar; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
-DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
 #: Dependencies of Delta that Spark itself has, in other versions.
 _PART_OF_SPARK = (
@@ -45,8 +44,15 @@ _PART_OF_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
-#: Delta's jars: their directory in the cache, packages, excluded packages.
-DELTA_JARS = (f"delta-{DELTA_VERSION}", (DELTA_PACKAGE,), _PART_OF_SPARK)
+
+
+def delta_jars(release: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Delta's jars for a release of Spark: their directory in the cache, packages, excluded packages."""
+    name = f"delta-{DELTA_VERSION}" + ("" if release == RELEASES[-1] else f"-spark-{release}")
+    return name, (f"io.delta:delta-spark_{release}_2.13:{DELTA_VERSION}",), _PART_OF_SPARK
+
+
+DELTA_JARS = delta_jars(RELEASE)
 
 #: Settings of every session.
 _CONF: dict[str, str] = {
@@ -61,8 +67,10 @@ _CONF: dict[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
-    # A cell has up to a megabyte: a Python worker must receive only a few at a time.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
+    # A cell has up to a megabyte: a Python worker must receive only a few at a time. Rows are small, and a
+    # worker must receive thousands of them.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "tailrace.spark.daemon",
 }
@@ -153,7 +161,7 @@ def spark_session(
         conf |= _DELTA_CONF
     if is_local_master(master) and object_stores.needs_jars(paths, given):
         conf |= object_stores.S3_CONF
-        jars += cached_jars(*object_stores.S3_JARS)
+        jars += cached_jars(*object_stores.s3_jars(RELEASE))
     if all(map(is_local, paths)):
         conf |= _RAW_LOCAL_FILES
     conf |= _resolved(given)

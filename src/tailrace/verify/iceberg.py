@@ -20,7 +20,6 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import StateError
@@ -28,6 +27,7 @@ from tailrace.model.table import TableSchema
 from tailrace.sinks.iceberg.columns import held_columns, without_ids
 from tailrace.sinks.iceberg.names import former_identifier, identifier
 from tailrace.sinks.iceberg.sink import BATCH, open_catalog
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import absolute, is_local
 from tailrace.spark.jvm import map_in_arrow
@@ -105,7 +105,7 @@ def change_log(spark: SparkSession, log: IcebergTableVersion, key: Sequence[str]
 
     numbers = spark.range(len(files)).repartition(max(1, len(files)))
     frame = collapse(map_in_arrow(numbers, read, spark_schema(schema)), key)
-    held = to_arrow_schema(frame.schema, timezone="UTC")
+    held = arrow_schema(frame.schema)
     columns = pa.schema([field for field in held if field.name not in CHANGELOG_FIELDS])
     return DeltaTableVersion(frame, log.version, columns)
 

@@ -94,7 +94,7 @@ def verify(
     pipeline = with_tables_in_force(pipeline)
     if spark is not None:
         spark = own_session(spark)
-        # A pipeline's session passes few rows at a time, because they are cells.
+        # more than in a pipeline's session: keys and hashes are small
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     checkpoint = Checkpoint(pipeline.checkpoint)
     routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))

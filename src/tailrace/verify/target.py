@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.sinks import WriteMode
@@ -33,6 +32,7 @@ from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import delta_state
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.verify.checksum import Checksums, Shards, rows_in
@@ -121,7 +121,7 @@ def target_after(
     if found is None:
         return None
     frame, version = found
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    schema = arrow_schema(frame.schema)
     if mode is WriteMode.CHANGELOG:
         schema = pa.schema([field for field in schema if field.name not in CHANGELOG_FIELDS])
         return DeltaTableVersion(collapse(frame, key), version, schema)

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
 from tailrace.model.sparksql import identifier
@@ -28,6 +27,7 @@ from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 from tailrace.sinks.tables.parquet import write_rows
 from tailrace.sinks.tables.text_form import rows_as_text
+from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import map_in_arrow
@@ -70,7 +70,7 @@ class DeltaTable:
 
     def schema(self) -> pa.Schema:
         """Its columns."""
-        return to_arrow_schema(self.read().schema, timezone="UTC")
+        return arrow_schema(self.read().schema)
 
     # ---- schema --------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class DeltaTable:
             for column in fields:
                 if column.name in names:
                     column.dataType = StringType()
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        arrow = arrow_schema(schema)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
