@@ -58,7 +58,7 @@ class TailraceReader(DataSourceReader):
         # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
         return {
             **self.__dict__,
-            "_options": replace(self._options, password=self._options.password.resolved()),
+            "_options": self._options.with_literal_secrets(),
         }
 
     @in_short

@@ -19,8 +19,9 @@ from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
 from tailrace.model.table import TableId
+from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.dump import DumpStream
-from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.logfiles import LogFile, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
 from tailrace.sources.mysql.gtid import GtidSet, domain_source
@@ -281,7 +282,7 @@ def _value(connection: BoundedConnection, statement: str) -> str:
 
 
 def _files(options: SourceOptions) -> list[LogFile]:
-    files = _query(options, binary_logs)
+    files = _query(options, lambda connection: all_logs(options, connection))
     if not files:
         raise PositionLostError("the server has no binary log files", code="TR-4101")
     return files
@@ -344,7 +345,7 @@ def _walk(
                 break
             rows = index.feed(block).rows
             if len(rows) and rows[0, FLAGS] & FILE_START:
-                gtids = _previous_gtids(block, int(rows[0, START]), int(rows[0, END]))
+                gtids = previous_gtids(block, int(rows[0, START]), int(rows[0, END]))
                 pos = int(rows[0, END])
                 rows = rows[1:]
             count = stop(rows) if len(rows) or pos > 4 else None
@@ -365,7 +366,14 @@ def _nothing(table: TableId) -> bool:  # noqa: ARG001
     return False
 
 
-def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
+def previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
+    """The GTIDs in the log before a file, by the event at its head that says so.
+
+    Args:
+        block: holds the event.
+        start: offset in the file of its start.
+        end: offset of its end.
+    """
     base = block.start - block.pos
     trailer = 4 if block.checksum else 0
     body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
