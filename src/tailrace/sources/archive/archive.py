@@ -2,11 +2,11 @@
 
     archive.json           its version and id, and whether it is encrypted
     manifests/<n>          up to 256 segments each, by the number of the first; the newest is replaced
-    segments/<n>           the events (`sealing`), and the index of their transactions
+    segments/<n>-<token>   the events (`sealing`), and the index of their transactions
     bases/<name>/...       tables as of a position (`bases`)
 
-A segment counts once a manifest names it: what a crash leaves behind is written over. Every reader checks the
-whole chain of the manifests, and the digest of each segment before it uses a byte of it.
+A segment counts once a manifest names it: what a crash leaves behind is removed when it would have expired.
+Every reader checks the whole chain of the manifests, and a segment's digest before it uses a byte of it.
 
 Nothing in an archive names a path: files are called by numbers. So whoever can write to it can make readers
 fail, but not read other files.
@@ -44,6 +44,7 @@ from tailrace.sources.archive.store import Store, another_writer
 VERSION = 1
 _DESCRIPTION = "archive.json"
 _NUMBER = re.compile(r"[0-9]{12}")
+_SEGMENT = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
 #: Segments of one manifest.
 MANIFEST_SEGMENTS = 256
 #: No such file is larger.
@@ -178,7 +179,7 @@ class Archive:
         self.segments = kept
         failpoint("archive.expired")
         for name in self.store.names("segments"):
-            if _NUMBER.fullmatch(name) and int(name) < oldest:
+            if _SEGMENT.fullmatch(name) and int(name.partition("-")[0]) < oldest:
                 self.store.remove(f"segments/{name}")
 
     def _write_manifest(self, first: int, segments: list[Segment]) -> None:

@@ -2,21 +2,23 @@
 
     file   = magic "TRARCHV1", sealed u8, salt 32, frame*
     frame  = kind u8, stored bytes u32, plain bytes u32, body
-    body   = zstd(plain), or AES-256-GCM(zstd(plain)) with a tag of 16 bytes
+    body   = zstd(plain) and a digest, or AES-256-GCM(zstd(plain)) with its tag, 16 bytes either
 
 Each file has a key of its own, derived from the archive's by HKDF-SHA256 with the file's salt and its name:
 a file under another name, or of another archive, cannot be opened. The nonce is the number of the frame, and
 the frame's head is authenticated: frames cannot be exchanged, left out or added in the midst.
 The last frame is of the kind END: a file that was cut off has none.
 
-Without a key, the digests in the manifest tell what was damaged; they do not protect from somebody who can
-write to the archive.
+Without a key, SHA-256 of the same tells what was damaged or exchanged; it does not protect from somebody who
+writes to the archive on purpose.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -63,6 +65,33 @@ def _none(kind: int, size: int) -> bool:  # noqa: ARG001
     return False
 
 
+class _Digests:
+    """In place of a cipher where there is no key: adds a digest, and checks it.
+
+    Args:
+        begin: what the digests begin with.
+    """
+
+    def __init__(self, begin: bytes) -> None:
+        self._begun = hashlib.sha256(begin)
+
+    def encrypt(self, nonce: bytes, data: bytes, head: bytes) -> bytes:
+        return data + self._of(nonce, data, head)
+
+    def decrypt(self, nonce: bytes, data: bytes, head: bytes) -> bytes:
+        """The data. Raises InvalidTag."""
+        plain = data[:-_TAG]
+        if not hmac.compare_digest(data[-_TAG:], self._of(nonce, plain, head)):
+            raise InvalidTag
+        return plain
+
+    def _of(self, nonce: bytes, data: bytes, head: bytes) -> bytes:
+        found = self._begun.copy()
+        for part in (nonce, head, data):
+            found.update(part)
+        return found.digest()[:_TAG]
+
+
 class SealingKey:
     """The key of an archive.
 
@@ -79,11 +108,11 @@ class SealingKey:
         """Whether files are encrypted."""
         return self._raw is not None
 
-    def of_file(self, name: str, salt: bytes) -> AESGCM | None:
+    def of_file(self, name: str, salt: bytes) -> AESGCM | _Digests:
         """The cipher of a file."""
-        if self._raw is None:
-            return None
         info = f"tailrace archive {self._archive} {name}".encode()
+        if self._raw is None:
+            return _Digests(salt + info)
         return AESGCM(HKDF(SHA256(), _KEY, salt, info).derive(self._raw))
 
     def __repr__(self) -> str:
@@ -131,13 +160,10 @@ class SealedWriter:
     def write(self, kind: int, plain: bytes | memoryview) -> None:
         """Write a frame."""
         body = _CODEC.compress(plain, asbytes=True)
-        size = len(body) + (_TAG if self._cipher is not None else 0)
-        head = _FRAME.pack(kind, size, len(plain))
-        if self._cipher is not None:
-            body = self._cipher.encrypt(_nonce(self._number), body, head)
-        self._number += 1
+        head = _FRAME.pack(kind, len(body) + _TAG, len(plain))
         self._file.write(head)
-        self._file.write(body)
+        self._file.write(self._cipher.encrypt(_nonce(self._number), body, head))
+        self._number += 1
 
     def end(self) -> None:
         """Write the last frame."""
@@ -162,7 +188,9 @@ class SealedReader:
         head = file.read(len(_MAGIC) + 1 + _SALT)
         if len(head) != len(_MAGIC) + 1 + _SALT or not head.startswith(_MAGIC):
             raise damaged(name, "it does not begin as a file of an archive")
-        is_sealed = bool(head[len(_MAGIC)])
+        is_sealed = head[len(_MAGIC)] == 1
+        if head[len(_MAGIC)] > 1:
+            raise damaged(name, "it does not begin as a file of an archive")
         if is_sealed != key.is_set:
             raise ConfigError(
                 "the archive is encrypted" if is_sealed else "the archive is not encrypted",
@@ -205,16 +233,17 @@ class SealedReader:
             number += 1
 
     def _opened(self, number: int, body: bytes, head: bytes, size: int) -> bytes:
-        if self._cipher is not None:
-            try:
-                body = self._cipher.decrypt(_nonce(number), body, head)
-            except InvalidTag:
-                raise StateError(
-                    f"`{self._name}` of the archive cannot be decrypted",
-                    "the key is another one, or the file was changed or exchanged",
-                    "is `archiveKey` the key that the archive was written with?",
-                    code="TR-8206",
-                ) from None
+        try:
+            body = self._cipher.decrypt(_nonce(number), body, head)
+        except InvalidTag:
+            if isinstance(self._cipher, _Digests):
+                raise damaged(self._name, f"the digest of frame {number} is wrong") from None
+            raise StateError(
+                f"`{self._name}` of the archive cannot be decrypted",
+                "the key is another one, or the file was changed or exchanged",
+                "is `archiveKey` the key that the archive was written with?",
+                code="TR-8206",
+            ) from None
         if not size:
             return b""
         try:

@@ -14,6 +14,7 @@ from typing import Any
 #: A log file's first event is behind its magic number.
 FILE_HEAD = 4
 _LOG_FILE = re.compile(r"[^/\0]+\.[0-9]{1,18}")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -23,6 +24,7 @@ class Segment:
 
     Args:
         number: its place in the archive.
+        token: tells its file from one that another writer gave the same number.
         begins: whether a section begins with it: the log before it is not, or not wholly, in the archive.
         server: the server whose log it is of.
         file: the log file.
@@ -42,6 +44,7 @@ class Segment:
     """
 
     number: int
+    token: str
     begins: bool
     server: str
     file: str
@@ -62,7 +65,7 @@ class Segment:
     @property
     def name(self) -> str:
         """Its file in the archive."""
-        return segment_name(self.number)
+        return segment_name(self.number, self.token)
 
     @property
     def file_number(self) -> int:
@@ -93,6 +96,7 @@ class Segment:
             and found.number >= 0
             and _LOG_FILE.fullmatch(found.file)
             and _DIGEST.fullmatch(found.digest)
+            and _TOKEN.fullmatch(found.token)
             and previous_is_digest
         ):
             raise ValueError("values that no segment has")
@@ -107,9 +111,9 @@ class Segment:
         return self.start == FILE_HEAD and self.file == next_file(before.file)
 
 
-def segment_name(number: int) -> str:
+def segment_name(number: int, token: str) -> str:
     """The file of a segment in the archive."""
-    return f"segments/{number:012d}"
+    return f"segments/{number:012d}-{token}"
 
 
 def next_file(file: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import ExitStack, suppress
 from typing import BinaryIO, cast
 
@@ -40,11 +41,13 @@ class SegmentWriter:
 
     Attributes:
         size: bytes of events so far.
+        token: of the segment's file.
     """
 
     def __init__(self, archive: Archive, number: int) -> None:
         self._stack = ExitStack()
-        name = segment_name(number)
+        self.token = os.urandom(8).hex()
+        name = segment_name(number, self.token)
         self._file = _Hashing(self._stack.enter_context(archive.store.writing(name)))
         self._sealed = SealedWriter(cast("BinaryIO", self._file), name, archive.key)
         self._held = bytearray()

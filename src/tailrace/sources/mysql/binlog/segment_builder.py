@@ -165,11 +165,13 @@ class SegmentBuilder:
         rows = np.concatenate([np.zeros((0, 8), np.int64), *self._rows])
         real = rows[rows[:, FLAGS] & NO_TRANSACTION == 0]
         times = real[real[:, TS_US] > 0, TS_US]
+        token = self._writer.token
         size, digest = self._writer.finish(index_of(real, self._index.sources, self._ddl))
         self._writer = None
         segments = self._archive.segments
         found = Segment(
             number=segments[-1].number + 1 if segments else 0,
+            token=token,
             begins=self._begins,
             server=self._server,
             file=self.file,
