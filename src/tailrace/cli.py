@@ -76,6 +76,7 @@ _ELSEWHERE = (
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("import", "tailrace.config.importing.command", "command", None),
     ("archive", "tailrace.pipeline.archive_command", "archive", None),
+    ("restore", "tailrace.pipeline.restore_command", "restore", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )

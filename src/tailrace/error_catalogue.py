@@ -2444,6 +2444,20 @@ CATALOGUE = {
         "`tailrace archive` and `tailrace restore` read the binary log of MySQL and MariaDB.",
         "PostgreSQL keeps the log in the replication slot: `max_slot_wal_keep_size`.",
     ),
+    "TR-8211": Condition(
+        "the table cannot be restored as of that time",
+        (SourceError,),
+        "Its rows of now cannot be rewound, since a schema change lies between, or it is gone; and the "
+        "archive has no base from which the rows could be made: one without a schema change up to the time.",
+        "`tailrace archive PIPELINE.YAML --base` keeps the captured tables; take one regularly, and behind "
+        "each schema change.",
+    ),
+    "TR-8212": Condition(
+        "the table was altered while it was restored",
+        (TransientSourceError,),
+        "A schema change came while its rows were read.",
+        "Repeat the command.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

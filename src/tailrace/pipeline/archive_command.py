@@ -81,6 +81,12 @@ def _bytes(_: object, __: object, text: str) -> int:
 )
 @click.option("--once", is_flag=True, help="End when the log's end is archived.")
 @click.option("--allow-gap", is_flag=True, help="Go on although a part of the log is lost.")
+@click.option(
+    "--base",
+    "keeps_base",
+    is_flag=True,
+    help="Only keep the captured tables as they are now, for `tailrace restore`; beside a running archiver.",
+)
 @click.option("--list", "lists", is_flag=True, help="Only print what the archive has, and check all of it.")
 def archive(
     pipeline_file: Path,
@@ -93,6 +99,7 @@ def archive(
     expire_after: float | None,
     once: bool,
     allow_gap: bool,
+    keeps_base: bool,
     lists: bool,
 ) -> None:
     """Keep the log of the pipeline's server (MySQL, MariaDB) in an archive, until it is stopped (Ctrl-C).
@@ -106,6 +113,14 @@ def archive(
 
     if lists:
         _list(Opened(where, key))
+        return
+    if keeps_base:
+        from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
+
+        base = keep_base(options, Opened(where, key, create=True))
+        rows = sum(table.rows for table in base.tables)
+        position = f"{base.position['file']}:{base.position['pos']}"
+        click.echo(printable(f"base {base.number}: {len(base.tables)} tables, {rows} rows as of {position}"))
         return
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.sources.archive.store import Store  # noqa: PLC0415

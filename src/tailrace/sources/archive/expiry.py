@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from tailrace.sources.archive.archive import Archive, now_us
+from tailrace.sources.archive.bases import bases, remove_bases
 
 
 def expire(archive: Archive, seconds: float) -> int:
@@ -21,4 +22,20 @@ def expire(archive: Archive, seconds: float) -> int:
         count += len(segments)
     if count:
         archive.forget(count)
+        _forget_bases(archive)
     return count
+
+
+def _forget_bases(archive: Archive) -> None:
+    """Remove the bases behind which the archive no longer has the whole log."""
+    oldest: dict[str, int] = {}
+    for segment in archive.segments:
+        oldest.setdefault(segment.server, segment.file_number)
+    useless = set()
+    for base in bases(archive):
+        server, file = str(base.position.get("server")), str(base.position.get("file"))
+        number = file.rpartition(".")[2]
+        if server not in oldest or not number.isdecimal() or int(number) < oldest[server]:
+            useless.add(base.number)
+    if useless:
+        remove_bases(archive, useless)

@@ -23,7 +23,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 from cryptography.exceptions import InvalidTag
@@ -142,6 +142,13 @@ def raw_key(secret: Secret | None) -> bytes | None:
     return found
 
 
+class Writable(Protocol):
+    """What frames are written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write bytes."""
+
+
 class SealedWriter:
     """Writes the frames of one file.
 
@@ -151,7 +158,7 @@ class SealedWriter:
         key: the archive's key.
     """
 
-    def __init__(self, file: BinaryIO, name: str, key: SealingKey) -> None:
+    def __init__(self, file: Writable, name: str, key: SealingKey) -> None:
         salt = os.urandom(_SALT)
         self._file, self._cipher = file, key.of_file(name, salt)
         self._number = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import ExitStack, suppress
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.sealing import EVENTS, INDEX, SealedWriter
@@ -19,7 +19,7 @@ class _AbandonedError(Exception):
     """Ends the context of a file that is not finished."""
 
 
-class _Hashing:
+class Hashing:
     """A file that is written, its size and its digest."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -27,6 +27,7 @@ class _Hashing:
         self.size, self.digest = 0, hashlib.sha256()
 
     def write(self, data: bytes) -> None:
+        """Write bytes."""
         self._file.write(data)
         self.digest.update(data)
         self.size += len(data)
@@ -48,8 +49,8 @@ class SegmentWriter:
         self._stack = ExitStack()
         self.token = os.urandom(8).hex()
         name = segment_name(number, self.token)
-        self._file = _Hashing(self._stack.enter_context(archive.store.writing(name)))
-        self._sealed = SealedWriter(cast("BinaryIO", self._file), name, archive.key)
+        self._file = Hashing(self._stack.enter_context(archive.store.writing(name)))
+        self._sealed = SealedWriter(self._file, name, archive.key)
         self._held = bytearray()
         self.size = 0
 

@@ -124,7 +124,7 @@ class SegmentBuilder:
         done = self._index.feed(block)
         rows = done.rows
         base = block.start - block.pos
-        events = memoryview(block.buffer)
+        events = block.buffer.data
         rest = block.start
         if len(rows):
             if rows[0, FLAGS] & FILE_START:
