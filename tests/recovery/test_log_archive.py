@@ -303,8 +303,8 @@ def test_archiver_follows_a_failover_and_streams_read_what_the_new_server_has_pu
 @pytest.mark.slow
 def test_archive_without_gtids_does_not_go_on_in_the_log_of_another_server(tmp_path):
     off = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    with start_mysql(**off) as first, start_mysql(**off) as second, Switch(first) as address:
-        share_password(first, second)
+    with start_mysql(options=off) as first, start_mysql(options=off) as second, Switch(first) as address:
+        share_password(second, first)
         options = options_for(address, ".*")
         archive_to_end(options, tmp_path)
         address.point(second)

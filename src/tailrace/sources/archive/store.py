@@ -47,7 +47,7 @@ class Store:
             return
         uri = "s3" + url.removeprefix("s3a") if url.startswith("s3a://") else url
         try:
-            self._files, path = fs.FileSystem.from_uri(uri)
+            self._files, path = _from_uri(uri)
         except (pa.ArrowException, ValueError):
             raise SourceError(
                 "the address of the archive is not understood",
@@ -96,6 +96,7 @@ class Store:
         path = f"{self._path}/{name}"
         with self._failing("writing", name):
             if not self.is_local:
+                self._files.create_dir(path.rpartition("/")[0])
                 with self._files.open_output_stream(path) as stream:
                     yield cast("BinaryIO", stream)
                 return
@@ -163,6 +164,12 @@ class Store:
                 "is the archive's address right, and may this user read and write there?",
                 code="TR-8202",
             ) from error
+
+
+def _from_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    """An object store and the path in it."""
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+    return found
 
 
 def another_writer() -> StateError:

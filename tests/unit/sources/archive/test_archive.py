@@ -11,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
+from tailrace.config.option_values import archive_address
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, StateError, TailraceError, TransientSourceError
 from tailrace.sources.archive import archive as archives
+from tailrace.sources.archive import store
 from tailrace.sources.archive.archive import Archive, now_us
 from tailrace.sources.archive.expiry import expire
 from tailrace.sources.archive.sealing import SealedWriter
@@ -301,3 +304,33 @@ def test_missing_archive_and_unreadable_one_are_told_apart(tmp_path):
     path.mkdir()
     with pytest.raises((StateError, TransientSourceError)):
         read(tmp_path / "a")
+
+
+def test_object_store_holds_the_same(tmp_path, monkeypatch):
+    """Arrow's other file systems are used by the same calls; here one of a local directory stands for them."""
+
+    def from_uri(uri):
+        assert uri == "s3://bucket/path"
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket/path"
+
+    monkeypatch.setattr(store, "_from_uri", from_uri)
+    archive = Archive("s3a://bucket/path", key(KEY), create=True)
+    with archive.store.locked():
+        for number in range(3):
+            add(archive, bytes([65 + number]) * 100, start=4 + 100 * number)
+    assert read("s3://bucket/path", KEY) == WHOLE
+    writer = SegmentWriter(archive, 3)
+    writer.add(b"x")
+    writer.abandon()
+    assert read("s3://bucket/path", KEY) == WHOLE
+
+
+def test_address_holds_no_password():
+    for text in ("s3://key:secret@bucket/path", "s3://key@bucket/path", "", "a\0b"):
+        with pytest.raises(ValueError, match=r"user|empty") as caught:
+            archive_address(text)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(TailraceError) as unknown:
+        Store("gopher://secret/path")
+    assert unknown.value.code == "TR-8201"
+    assert "secret" not in str(unknown.value)
