@@ -28,7 +28,10 @@ from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.bases import Base, BaseTable, base_rows, bases, write_base
+from tailrace.sources.archive.sealing import damaged
 from tailrace.sources.mysql.binlog.archived import archive_of
+from tailrace.sources.mysql.binlog.logfiles import log_name
+from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.start.restoring import TableHistory, table_history
 from tailrace.sources.mysql.start.starting import starting_position
@@ -78,7 +81,7 @@ def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:
     archive = archive_of(options)
     for base, its in _candidates(archive, table, history):
         assert archive is not None
-        position = MySqlPosition.from_json(base.position)
+        position = _position(base)
         rows = base_rows(archive, base, its)
         if position.order <= history.at.order:
             found = _replayed(options, its.schema, rows, position, history.at)
@@ -100,7 +103,7 @@ def _candidates(
     """The bases between which and the position no schema change lies, the nearest before it first."""
     found = []
     for base in [] if archive is None else bases(archive):
-        position, its = MySqlPosition.from_json(base.position), base.table(str(table))
+        position, its = _position(base), base.table(str(table))
         if its is None or position.server != history.at.server:
             continue
         low, high = sorted((position, history.at), key=lambda p: p.order)
@@ -109,6 +112,20 @@ def _candidates(
     before = sorted((f for f in found if not f[0]), key=lambda f: f[1], reverse=True)
     behind = [f for f in found if f[0]]
     return ((base, its) for *_, base, its in [*before, *behind])
+
+
+def _position(base: Base) -> MySqlPosition:
+    """The position of a base. Raises StateError: it has none."""
+    try:
+        found = MySqlPosition.from_json(base.position)
+        texts = (found.file, found.server, found.gtids)
+        if not all(isinstance(text, str) for text in texts) or not isinstance(found.pos, int):
+            raise TypeError
+        GtidSet.parse(found.gtids)
+        log_name(found.file)
+    except (TypeError, ValueError, AttributeError, SourceError):
+        raise damaged(base.name, "it has no position") from None
+    return found
 
 
 def _schema(options: SourceOptions, table: TableId) -> TableSchema | None:

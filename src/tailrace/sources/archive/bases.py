@@ -63,6 +63,11 @@ class Base:
     position: Mapping[str, Any]
     tables: tuple[BaseTable, ...]
 
+    @property
+    def name(self) -> str:
+        """Its file in the archive."""
+        return f"bases/{self.number:017d}"
+
     def table(self, name: str) -> BaseTable | None:
         """The table of that name."""
         return next((table for table in self.tables if str(table.schema.id) == name), None)

@@ -307,7 +307,7 @@ def test_missing_archive_and_unreadable_one_are_told_apart(tmp_path):
 
 
 def test_object_store_holds_the_same(tmp_path, monkeypatch):
-    """Arrow's other file systems are used by the same calls; here one of a local directory stands for them."""
+    """Other file systems of Arrow are used by the same calls; here one of a local directory is one."""
 
     def from_uri(uri):
         assert uri == "s3://bucket/path"

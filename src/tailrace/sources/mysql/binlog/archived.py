@@ -23,6 +23,7 @@ from tailrace.sources.archive.segment import FILE_HEAD, Segment
 from tailrace.sources.mysql.binlog.held import number_of
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs
 from tailrace.sources.mysql.connection import server_facts
+from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.block import EventBlock
 
@@ -42,13 +43,16 @@ class ArchivedLog:
 
     @classmethod
     def of(cls, archive: Archive, server: str) -> ArchivedLog:
-        """The log of a server in an archive."""
+        """The log of a server in an archive: its newest section, and those before it that lead up to it."""
         found: list[Segment] = []
         for segment in reversed(archive.segments):
-            if segment.server == server and (
-                not found or (segment.file_number, segment.start) < (found[-1].file_number, found[-1].start)
-            ):
-                found.append(segment)
+            if segment.server != server:
+                continue
+            if found and (segment.file_number, segment.start) >= (found[-1].file_number, found[-1].start):
+                continue
+            if found and found[-1].begins and not _leads_to(segment, found[-1]):
+                break
+            found.append(segment)
         return cls(archive, tuple(reversed(found)))
 
     def files(self) -> list[LogFile]:
@@ -94,6 +98,18 @@ class ArchivedLog:
                 found.append([segment])
         texts = [f"`{r[0].file}:{r[0].start}` to `{r[-1].file}:{r[-1].end}`" for r in found]
         return ", ".join(texts) or "nothing of this server's log"
+
+
+def _leads_to(before: Segment, segment: Segment) -> bool:
+    """Whether a section begins in the log that an earlier section is of: RESET MASTER may lie between.
+
+    If so, the GTIDs say it; without them nobody knows.
+    """
+    if not before.gtids_after:
+        return False
+    if before.behind == (segment.file, segment.start):
+        return before.gtids_after == segment.gtids
+    return GtidSet.parse(before.gtids_after).is_subset(GtidSet.parse(segment.gtids))
 
 
 def archive_of(options: SourceOptions) -> Archive | None:
