@@ -17,7 +17,7 @@ from tailrace.config.secret import Secret
 from tailrace.failpoints import VARIABLE
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.segment import Segment
-from tailrace.sources.mysql.binlog.archiving import ArchivingLimits, BinlogArchiver
+from tailrace.sources.mysql.start.archiving import ArchivingLimits, BinlogArchiver
 from tests.support.wait import wait_until
 
 

@@ -124,7 +124,7 @@ def archive(
         return
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.sources.archive.store import Store  # noqa: PLC0415
-    from tailrace.sources.mysql.binlog.archiving import ArchivingLimits, BinlogArchiver  # noqa: PLC0415
+    from tailrace.sources.mysql.start.archiving import ArchivingLimits, BinlogArchiver  # noqa: PLC0415
 
     with Store(where).locked(), stop_on_signals(lambda: click.echo("stopping", err=True)) as stop:
         archiver = BinlogArchiver(

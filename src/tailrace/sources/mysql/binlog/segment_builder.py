@@ -21,8 +21,8 @@ from tailrace.sources.archive.archive import Archive, now_us
 from tailrace.sources.archive.segment import Segment
 from tailrace.sources.archive.writing import SegmentWriter
 from tailrace.sources.mysql.gtid import GtidSet, GtidSource
-from tailrace.sources.mysql.start.starting import previous_gtids
 from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.filehead import previous_gtids
 from tailrace.sources.mysql.wire.kernels.boundaries import (
     END,
     FILE_START,

@@ -24,11 +24,10 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.logfiles import LogFile, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
-from tailrace.sources.mysql.gtid import GtidSet, domain_source
+from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
-from tailrace.sources.mysql.wire import mariadb
-from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.filehead import previous_gtids
 from tailrace.sources.mysql.wire.kernels.boundaries import (
     END,
     FILE_START,
@@ -39,8 +38,6 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     START,
     TS_US,
 )
-from tailrace.sources.mysql.wire.kernels.events import GTID_LIST
-from tailrace.sources.mysql.wire.kernels.packets import HEADER
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.xa.prepared import prepared_at
 
@@ -364,23 +361,6 @@ def _walk(
 
 def _nothing(table: TableId) -> bool:  # noqa: ARG001
     return False
-
-
-def previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
-    """The GTIDs in the log before a file, by the event at its head that says so.
-
-    Args:
-        block: holds the event.
-        start: offset in the file of its start.
-        end: offset of its end.
-    """
-    base = block.start - block.pos
-    trailer = 4 if block.checksum else 0
-    body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
-    if block.buffer[base + start + 4] == GTID_LIST:
-        last = mariadb.gtid_list(body)
-        return GtidSet((domain_source(domain, server), 1, number + 1) for domain, server, number in last)
-    return GtidSet.decode(body)
 
 
 def _created_us(options: SourceOptions, file: str) -> int:

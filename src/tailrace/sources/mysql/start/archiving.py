@@ -5,7 +5,7 @@ r"""Writing a server's log into an archive: one dump connection, whatever number
 A segment is complete when it is large or old enough, and with its log file. Where the archive ends is read
 from its newest manifest: after a crash the log is read again from there, so that nothing is missing and
 nothing comes twice. What the server has purged meanwhile is a gap: the archiver stops, and begins a new
-section only when it is told to.
+section only where `allow_gap` asks for it.
 
 After a failover the archiver continues in the other server's log: it looks for the point by the GTIDs, and
 begins a section at the head of that log file, so that what is in it before the point is archived once more,
