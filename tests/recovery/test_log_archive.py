@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tailrace.config.secret import Secret
 from tailrace.errors import PositionLostError, StateError
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.mysql.binlog import segment_builder
@@ -24,10 +25,13 @@ from tests.support.archives import (
 )
 from tests.support.engine import Engine, changes_of, options_for, whole_log
 from tests.support.logged import end_of_log
+from tests.support.pipelines import PipelineProcess
 from tests.support.replication import catch_up, primary_of, promote, replica_of, share_password
 from tests.support.switch import Switch
 from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS, Writers, fill
+
+KEY = "5a" * 32
 
 pytestmark = pytest.mark.usefixtures("_soon")
 
@@ -284,6 +288,7 @@ def test_archiver_follows_a_failover_and_streams_read_what_the_new_server_has_pu
             address.point(other)
             primary.kill()
             with Writers(other, table, subject, count=2, pause_s=0.005):
+                other.execute(f"DELETE FROM {table} LIMIT 5")
                 archive = archive_to_end(options, where)
             servers = [s.server for s in archive.segments if s.begins]
             assert len(servers) == len(set(servers)) == 2
@@ -311,3 +316,71 @@ def test_archive_without_gtids_does_not_go_on_in_the_log_of_another_server(tmp_p
         with pytest.raises(StateError) as caught:
             archive_to_end(options, tmp_path)
         assert caught.value.code == "TR-8209"
+
+
+@pytest.mark.slow
+def test_pipeline_goes_on_behind_a_purge_and_its_target_is_exact(mysql, database, tmp_path):
+    table, where = rf"{database}\.t", tmp_path / "archive"
+    key = "${env:ARCHIVE_KEY}"
+    settings = {"archive": str(where), "archive-key": key}
+    run = PipelineProcess(tmp_path, mysql, table, env={"ARCHIVE_KEY": KEY}, **settings)
+    write(mysql, database, 1)
+    assert run.run() == 0, run.output()
+    write(mysql, database, 2)
+    options = options_for(mysql, table)
+    archive_and_purge(options, where, mysql, key=Secret(KEY))
+    assert run.run(failpoint="log.batch", victim="jvm") != 0
+    mysql.execute(f"DELETE FROM {database}.t WHERE id % 5 = 0")
+    archive_and_purge(options, where, mysql, key=Secret(KEY))
+    assert run.run() == 0, run.output()
+    assert run.command("verify") == 0, run.output()
+    assert KEY not in (run.output() + "".join(p.read_text("utf-8", "replace") for p in logs(tmp_path)))
+
+
+def logs(directory):
+    """The log files and checkpoints of a pipeline."""
+    return [p for p in directory.rglob("*") if p.is_file() and p.suffix not in (".parquet", ".crc")]
+
+
+@pytest.mark.slow
+def test_xa_transactions_are_read_from_the_archive(mysql, database, tmp_path):
+    """A row that is prepared in one file of the log and committed in a later one, both purged."""
+    table, where = f"{database}.t", tmp_path / "archive"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT)")
+    options = options_for(mysql, table, archive=where)
+    with Engine(options) as engine:
+        wait_until(lambda: engine.next() is None and bool(engine.offset.done), 60, "the snapshot")
+        begun = engine.offset
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        for statement in (
+            "XA START 'x'",
+            f"INSERT INTO {table} VALUES (1, 1)",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+        ):
+            cursor.execute(statement)
+    mysql.execute("FLUSH BINARY LOGS", f"INSERT INTO {table} VALUES (2, 2)")
+    archive_and_purge(options, where, mysql)
+    mysql.execute("XA COMMIT 'x'")
+    archive_and_purge(options, where, mysql)
+    with Engine(options) as engine:
+        engine.offset = begun
+        changes = []
+        drained(engine, mysql, changes)
+    assert [after["id"] for _, _, after, _ in changes] == [2, 1]
+
+
+@pytest.mark.slow
+def test_compressed_transactions_are_archived_and_restored(mysql, database, tmp_path):
+    table, where = f"{database}.t", tmp_path / "archive"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, a TEXT)")
+    options = options_for(mysql, table, archive=where)
+    start = end_of_log(mysql)
+    mysql.execute(
+        "SET SESSION binlog_transaction_compression = ON",
+        f"INSERT INTO {table} VALUES (1, REPEAT('x', 50000))",
+    )
+    expected = whole_log(options, start.to_json(), end_of_log(mysql).to_json())
+    archive_and_purge(options, where, mysql)
+    assert whole_log(options, start.to_json(), end_of_log(mysql).to_json()) == expected
+    assert len(expected) == 1

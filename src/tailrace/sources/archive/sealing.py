@@ -41,7 +41,7 @@ _FRAME = struct.Struct("<BII")
 HEADER, EVENTS, INDEX, END = 1, 2, 3, 4
 #: Given kind and plain size of a frame, whether to skip it.
 Skip = Callable[[int, int], bool]
-_CODEC = pa.Codec("zstd", compression_level=3)
+_CODEC = pa.Codec("zstd", compression_level=1)
 #: No frame is larger: an event of the log has at most 1 GiB.
 LARGEST_FRAME = 3 << 29
 
