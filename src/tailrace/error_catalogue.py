@@ -2458,6 +2458,12 @@ CATALOGUE = {
         "A schema change came while its rows were read.",
         "Repeat the command.",
     ),
+    "TR-8213": Condition(
+        "the archive has nothing of the server's log",
+        (),
+        "The archive of the option `archive` is empty, or of another server.",
+        "Start `tailrace archive PIPELINE.YAML`, or correct the address.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

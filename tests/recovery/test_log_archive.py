@@ -10,10 +10,12 @@ import pytest
 
 from tailrace.config.secret import Secret
 from tailrace.errors import PositionLostError, StateError
+from tailrace.sources import registry
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.mysql.binlog import segment_builder
 from tailrace.sources.mysql.binlog.segment_builder import read_index
 from tailrace.sources.mysql.start import starting
+from tailrace.sources.preflight import Severity
 from tailrace_dev.servers import start_mysql
 from tests.support.archives import (
     ArchiveProcess,
@@ -222,11 +224,10 @@ def test_archiver_that_is_killed_goes_on_without_gap_or_repeat(mysql, database, 
     assert code == 0, err
     assert "segment" in out
     archive = Archive(str(tmp_path / "a"), None)
+    left = {f"segments/{name}" for name in archive.store.names("segments")}
+    assert left == {segment.name for segment in archive.segments}
     if expires:
         assert {s.file for s in archive.segments} == {files(mysql)[-1]}
-        names = {s.name.rpartition("/")[2] for s in archive.segments}
-        left = set(archive.store.names("segments")) - names
-        assert all(int(n.partition("-")[0]) >= archive.segments[0].number for n in left)
     else:
         assert require_equal(archive, mysql) == 3
     code, out, err = ArchiveProcess(tmp_path, mysql, tmp_path / "a").once(None, "--list")
@@ -384,3 +385,25 @@ def test_compressed_transactions_are_archived_and_restored(mysql, database, tmp_
     archive_and_purge(options, where, mysql)
     assert whole_log(options, start.to_json(), end_of_log(mysql).to_json()) == expected
     assert len(expected) == 1
+
+
+def test_check_says_what_the_archive_lacks(mysql, database, tmp_path):
+    table, where = f"{database}.t", tmp_path / "archive"
+    write(mysql, database, 1)
+
+    def finding(**given):
+        options = options_for(mysql, table, archive=where, **given)
+        return next(f for f in registry.check(options) if f.check == "archive")
+
+    assert (finding().severity, finding().code) == (Severity.WARNING, "TR-8207")
+    Archive(str(where), None, create=True)
+    assert (finding().severity, finding().code) == (Severity.WARNING, "TR-8213")
+    archive_to_end(options_for(mysql, table), where)
+    assert finding().severity is Severity.OK
+    wrong = finding(archiveKey=KEY)
+    assert (wrong.severity, wrong.code) == (Severity.ERROR, "TR-8206")
+    assert KEY not in str(wrong)
+    write(mysql, database, 1)
+    purge(mysql)
+    assert (finding().severity, finding().code) == (Severity.WARNING, "TR-8208")
+    assert not [f for f in registry.check(options_for(mysql, table)) if f.check == "archive"]

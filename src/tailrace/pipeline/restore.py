@@ -35,6 +35,7 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.start.restoring import TableHistory, table_history
 from tailrace.sources.mysql.start.starting import starting_position
+from tailrace.sources.mysql.wire.rare.secrets import without_secrets
 
 if TYPE_CHECKING:
     from tailrace.config.options import SourceOptions
@@ -209,7 +210,9 @@ def keep_base(options: SourceOptions, archive: Archive) -> Base:
 
 def _nothing(table: TableId, history: TableHistory, archive: Archive | None) -> SourceError:
     texts = [
-        f"`{change.text[:80]}` at `{at}`" for at, change in history.changes if at.order >= history.at.order
+        f"`{without_secrets(change.text)[:80]}` at `{at}`"
+        for at, change in history.changes
+        if at.order >= history.at.order
     ]
     has = "there is no archive" if archive is None else "the archive has no base that would do"
     return SourceError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import click
@@ -52,6 +53,8 @@ def restore(pipeline_file: Path, *, source: str | None, name: str, moment: str, 
         at_us = microseconds(moment)
     except ValueError:
         raise click.BadParameter("2026-01-31T12:00:00Z or epoch milliseconds", param_hint="--at") from None
+    if at_us > time.time_ns() // 1000:
+        raise click.BadParameter("a time that has passed", param_hint="--at")
     if "." not in name:
         raise click.BadParameter("database.table", param_hint="--table")
     if target.exists():

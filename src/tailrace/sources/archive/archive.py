@@ -5,7 +5,7 @@
     segments/<n>-<token>   the events (`sealing`), and the index of their transactions
     bases/<name>/...       tables as of a position (`bases`)
 
-A segment counts once a manifest names it: what a crash leaves behind is removed when it would have expired.
+A segment counts once a manifest names it: what a crash leaves behind is removed.
 Every reader checks the whole chain of the manifests, and a segment's digest before it uses a byte of it.
 
 Nothing in an archive names a path: files are called by numbers. So whoever can write to it can make readers
@@ -44,7 +44,7 @@ from tailrace.sources.archive.store import Store, another_writer
 VERSION = 1
 _DESCRIPTION = "archive.json"
 _NUMBER = re.compile(r"[0-9]{12}")
-_SEGMENT = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
+_SEGMENT = re.compile(r"[0-9]{12}-[0-9a-f]{16}(\.new)?")
 #: Segments of one manifest.
 MANIFEST_SEGMENTS = 256
 #: No such file is larger.
@@ -182,6 +182,17 @@ class Archive:
             if _SEGMENT.fullmatch(name) and int(name.partition("-")[0]) < oldest:
                 self.store.remove(f"segments/{name}")
 
+    def remove_unfinished(self) -> None:
+        """Remove what writers that crashed have left; the caller has locked the archive.
+
+        Object stores have no lock: it stays there until it would have expired.
+        """
+        if self.store.is_local:
+            known = {segment.name for segment in self.segments}
+            for name in self.store.names("segments"):
+                if _SEGMENT.fullmatch(name) and f"segments/{name}" not in known:
+                    self.store.remove(f"segments/{name}")
+
     def _write_manifest(self, first: int, segments: list[Segment]) -> None:
         name = f"manifests/{first:012d}"
         text = json.dumps([segment.to_json() for segment in segments]).encode()
@@ -257,12 +268,18 @@ class Archive:
             raise damaged(segment.name, "its events do not end where the manifest says")
 
     def index(self, segment: Segment) -> bytes:
-        """The index of a segment's transactions, as its writer gave it."""
-        with self.verified(segment) as file:
-            reader = SealedReader(file, segment.name, self.key)
-            for frame in reader.frames(skip=lambda kind, _: kind != INDEX):
-                if frame.data is not None:
-                    return frame.data
+        """The index of a segment's transactions, as its writer gave it.
+
+        Only the index is read and checked, by its own digest: it is small.
+        """
+        try:
+            with self.store.reading(segment.name) as file:
+                reader = SealedReader(file, segment.name, self.key)
+                for frame in reader.frames(skip=lambda kind, _: kind != INDEX):
+                    if frame.data is not None:
+                        return frame.data
+        except FileNotFoundError:
+            raise damaged(segment.name, "it is missing") from None
         raise damaged(segment.name, "it has no index")
 
 

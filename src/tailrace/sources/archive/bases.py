@@ -27,7 +27,7 @@ from tailrace.sources.archive.sealing import EVENTS, HEADER, SealedReader, Seale
 from tailrace.sources.archive.writing import Hashing
 
 _NAME = re.compile(r"[0-9]{17}")
-_FILE = re.compile(r"([0-9]{17})(-[0-9]{6})?")
+_FILE = re.compile(r"([0-9]{17})(-[0-9]{6})?(\.new)?")
 _MOST_DESCRIPTION = 64 << 20
 #: No such frame is larger.
 _MOST_CELL = 1 << 30

@@ -227,15 +227,19 @@ class SealedReader:
             kind, size, plain_size = _FRAME.unpack(head)
             if plain_size > most_plain or size > plain_size + (plain_size >> 6) + 1024:
                 raise damaged(self._name, f"frame {number} claims {plain_size} bytes")
+            if kind != END and skip(kind, plain_size):
+                self._file.seek(size, os.SEEK_CUR)
+                yield Frame(kind, plain_size, None)
+                number += 1
+                continue
             body = self._file.read(size)
             if len(body) != size:
                 raise damaged(self._name, "it ends too early")
+            data = self._opened(number, body, head, plain_size)
             if kind == END:
-                self._opened(number, body, head, 0)
                 if plain_size or self._file.read(1):
                     raise damaged(self._name, "it has bytes behind its end")
                 return
-            data = None if skip(kind, plain_size) else self._opened(number, body, head, plain_size)
             yield Frame(kind, plain_size, data)
             number += 1
 

@@ -97,6 +97,7 @@ class BinlogArchiver:
             StateError: the archive is damaged, or somebody else writes to it.
             TailraceError: as `DumpStream.blocks`.
         """
+        self._archive.remove_unfinished()
         try:
             start = self._next()
             while not stop.is_set():

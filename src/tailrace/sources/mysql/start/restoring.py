@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import TableId
+from tailrace.sources.archive.sealing import damaged
 from tailrace.sources.archive.segment import FILE_HEAD
-from tailrace.sources.mysql.binlog.archived import all_logs
+from tailrace.sources.mysql.binlog.archived import ArchivedLog, all_logs, archive_of
 from tailrace.sources.mysql.binlog.dump import read_log
 from tailrace.sources.mysql.binlog.held import number_of
+from tailrace.sources.mysql.binlog.segment_builder import read_index
 from tailrace.sources.mysql.connection import connect, folds_names, retrying
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.start.starting import log_end_position, position_by_time
@@ -90,14 +93,33 @@ def table_history(options: SourceOptions, table: TableId, at_us: int) -> TableHi
 def schema_changes(
     options: SourceOptions, table: TableId, start: MySqlPosition, end: MySqlPosition, *, folds: bool
 ) -> list[tuple[MySqlPosition, DdlStatement]]:
-    """The schema changes of a table in a range of the log, with where their transactions begin."""
-    index = TransactionIndex(lambda other: other == table, past=True, folds=lambda: folds)
-    found = []
-    for block in read_log(options, start, end):
-        for change in index.feed(block).ddl:
+    """The schema changes of a table in a range of the log, with where their transactions begin.
+
+    What is archived is looked up in the segments' indexes, the rest is read.
+    """
+    found: list[tuple[MySqlPosition, DdlStatement]] = []
+
+    def add(changes: Iterable[DdlStatement]) -> None:
+        for change in changes:
+            at = replace(end, file=change.file, pos=change.start, prepared=())
             concerns = table in change.tables and not _keeps_rows(change.text)
-            if concerns or change.dropped_database == table.database:
-                found.append((replace(end, file=change.file, pos=change.start, prepared=()), change))
+            is_dropped = change.dropped_database == table.database
+            if (concerns or is_dropped) and start.order <= at.order < end.order:
+                found.append((at, change))
+
+    file, pos = start.file, start.pos
+    if (archive := archive_of(options)) is not None:
+        for segment in ArchivedLog.of(archive, end.server).following(file, pos):
+            if segment.file_number > end.file_number:
+                break
+            try:
+                add(read_index(archive.index(segment), segment.file)[1])
+            except ValueError:
+                raise damaged(segment.name, "its index cannot be read") from None
+            file, pos = segment.behind
+    index = TransactionIndex(lambda other: other == table, past=True, folds=lambda: folds)
+    for block in read_log(options, replace(start, file=file, pos=pos), end):
+        add(index.feed(block).ddl)
     return found
 
 
