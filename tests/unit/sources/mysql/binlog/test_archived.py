@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from tailrace.model.table import TableId
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.segment import Segment, next_file
 from tailrace.sources.mysql.binlog.archived import ArchivedLog
 from tailrace.sources.mysql.binlog.logfiles import LogFile
+from tailrace.sources.mysql.binlog.segment_builder import index_of, read_index
+from tailrace.sources.mysql.wire.transactions import DdlStatement
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -97,3 +102,18 @@ def test_log_without_gtids_does_not_lead_to_another_section():
 def test_next_file_keeps_the_width_of_the_number():
     assert next_file("a.b.000009") == "a.b.000010"
     assert next_file("log.999999") == "log.1000000"
+
+
+def test_broken_index_is_an_error_and_nothing_worse():
+    rows = np.arange(24, dtype=np.int64).reshape(3, 8)
+    rows[:, 3] = [0, -1, 0]
+    change = DdlStatement("log.000001", 8, 20, "d", "DROP TABLE t", (TableId("d", "t"),))
+    good = index_of(rows, [(bytes(16), "")], [change])
+    table, ddl = read_index(good, "log.000001")
+    assert table.column("start").to_pylist() == rows[:, 0].tolist()
+    assert [(c.start, c.text, c.tables) for c in ddl] == [(8, "DROP TABLE t", (TableId("d", "t"),))]
+    for at in range(0, len(good), 3):
+        with suppress(ValueError):
+            read_index(good[:at] + bytes([good[at] ^ 0x85]) + good[at + 1 :], "log.000001")
+        with suppress(ValueError):
+            read_index(good[:at], "log.000001")
