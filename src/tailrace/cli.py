@@ -75,6 +75,8 @@ _ELSEWHERE = (
     ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("import", "tailrace.config.importing.command", "command", None),
+    ("archive", "tailrace.pipeline.archive_command", "archive", None),
+    ("restore", "tailrace.pipeline.restore_command", "restore", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )

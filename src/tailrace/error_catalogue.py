@@ -82,6 +82,7 @@ SUBJECTS = {
     "77": "ClickHouse",
     "80": "Running",
     "81": "Verification",
+    "82": "Log archive",
     "90": "Development servers and demo",
 }
 
@@ -1401,6 +1402,14 @@ CATALOGUE = {
         "configuration file). Then set `onPositionLost: refresh` (pipelines: `on-position-lost: "
         "refresh`), which reads every table again.",
     ),
+    "TR-4120": Condition(
+        "neither the server nor the archive holds the log",
+        (PositionLostError,),
+        "The server has purged the log from the stream's position on, and the archive of the option "
+        "`archive` does not have it: it began later, has expired it, has a gap there, or is behind.",
+        "Start `tailrace archive` if it is behind. If the range is lost: set `onPositionLost: refresh` "
+        "(pipelines: `on-position-lost: refresh`): the stream reads every table again into the same targets.",
+    ),
     "TR-4140": Condition(
         "the changes of a parked table are no longer in the log",
         (SourceError,),
@@ -2449,6 +2458,91 @@ CATALOGUE = {
         (StateError,),
         "It was parked or dropped while `tailrace repair` waited for the pipeline.",
         "Do what the message's detail says, then repeat `tailrace repair PIPELINE.YAML`.",
+    ),
+    # ---- 82 Log archive ------------------------------------------------------------------------------------
+    "TR-8201": Condition(
+        "the address of the archive is not understood",
+        (SourceError,),
+        "It is neither a path nor a URI of an object store that Arrow knows.",
+        "Give a directory, or `s3://bucket/path`, `gs://...`, `abfs://...` or `hdfs://...`.",
+    ),
+    "TR-8202": Condition(
+        "the archive cannot be reached",
+        (TransientSourceError,),
+        "A file of it could not be read or written: the disk, the network or a permission.",
+        "See the detail. Object stores take their credentials from the environment, for example "
+        "`AWS_ACCESS_KEY_ID`.",
+    ),
+    "TR-8203": Condition(
+        "another process writes to the archive",
+        (StateError,),
+        "`tailrace archive` runs twice for one archive.",
+        "Stop one of them: an archive has one writer, whatever number of pipelines reads it.",
+    ),
+    "TR-8204": Condition(
+        "the archive is damaged",
+        (StateError,),
+        "A file of it is missing, was cut off, changed or exchanged: its digest is not that of the manifest, "
+        "or it does not follow the one before it.",
+        "Restore the file from a copy of the archive. What cannot be restored is a gap: begin a new archive.",
+    ),
+    "TR-8205": Condition(
+        "the key of the archive is malformed",
+        (ConfigError,),
+        "`archiveKey` is not 32 bytes in base64 or hex.",
+        "`openssl rand -base64 32 > archive.key`, and `archiveKey: ${file:archive.key}`.",
+    ),
+    "TR-8206": Condition(
+        "the key does not fit the archive",
+        (ConfigError, StateError),
+        "The archive is encrypted and there is no key, the key is another one, or the archive is not "
+        "encrypted.",
+        "Set `archiveKey` to the key that the archive was written with, or remove it.",
+    ),
+    "TR-8207": Condition(
+        "there is no archive that this version can read",
+        (StateError,),
+        "The directory holds no archive, or one of another version.",
+        "Check the address. `tailrace archive PIPELINE.YAML --to URL` begins an archive.",
+    ),
+    "TR-8208": Condition(
+        "the server no longer has the log from the archive's end on",
+        (PositionLostError,),
+        "`tailrace archive` was stopped for longer than the server keeps its log, or the log began anew.",
+        "`tailrace archive ... --allow-gap` goes on with the oldest log file that the server has. Streams "
+        "that need what is between end with an error.",
+    ),
+    "TR-8209": Condition(
+        "the archive cannot go on in the log of another server",
+        (StateError,),
+        "Another server answers at the address, and there are no GTIDs by which the point could be found.",
+        "Begin another archive: `--to` another directory.",
+    ),
+    "TR-8210": Condition(
+        "the log of this database cannot be archived",
+        (ConfigError,),
+        "`tailrace archive` and `tailrace restore` read the binary log of MySQL and MariaDB.",
+        "PostgreSQL keeps the log in the replication slot: `max_slot_wal_keep_size`.",
+    ),
+    "TR-8211": Condition(
+        "the table cannot be restored as of that time",
+        (SourceError,),
+        "Its rows of now cannot be rewound, since a schema change lies between, or it is gone; and the "
+        "archive has no base from which the rows could be made: one without a schema change up to the time.",
+        "`tailrace archive PIPELINE.YAML --base` keeps the captured tables; take one regularly, and behind "
+        "each schema change.",
+    ),
+    "TR-8212": Condition(
+        "the table was altered while it was restored",
+        (TransientSourceError,),
+        "A schema change came while its rows were read.",
+        "Repeat the command.",
+    ),
+    "TR-8213": Condition(
+        "the archive has nothing of the server's log",
+        (),
+        "The archive of the option `archive` is empty, or of another server.",
+        "Start `tailrace archive PIPELINE.YAML`, or correct the address.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

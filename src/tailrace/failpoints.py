@@ -35,6 +35,9 @@ Failpoints, in the order in which a batch reaches them:
     verify.begun       driver: a table is being compared beside the stream
     verify.found       driver: differences were found, their rows are not to be read again yet
     verify.requested   driver: differing rows are to be read again
+    archive.segment    archiver: a segment is written, no manifest names it
+    archive.committed  archiver: a manifest names it
+    archive.expired    archiver: no manifest names the oldest segments, their files are there
 """
 
 from __future__ import annotations
@@ -68,6 +71,9 @@ POINTS = frozenset(
         "verify.begun",
         "verify.found",
         "verify.requested",
+        "archive.segment",
+        "archive.committed",
+        "archive.expired",
     }
 )
 VARIABLE = "TAILRACE_FAILPOINT"

@@ -259,8 +259,9 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
         if name not in options:
             or_else = f" or {instead}" if instead else ""
             raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}", code="TR-1006")
-    if "password" in options:
-        _secret(options["password"], "source.password")
+    for name in ("password", "archiveKey"):
+        if name in options:
+            _secret(options[name], f"source.{_kebab(name)}")
     options["shape"] = "cells"
     marking = [name for name in _SOFT_DELETES if options.get(name) == "soft-delete"]
     options |= dict.fromkeys(marking, "apply")

@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tailrace.config.moment import microseconds
+from tailrace.config.secret import has_credentials
 
 STARTS = ("initial", "latest", "earliest", "snapshot")
 _NO_USER = "an address holds no user and no password, they have options of their own"
@@ -267,3 +269,14 @@ def _check_regex(pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"`{pattern}` is not a regular expression: {error}") from None
+
+
+def archive_address(text: str) -> str:
+    """A directory, made absolute, or a URI without user and password."""
+    if has_credentials(text) or "@" in text.partition("://")[2].partition("/")[0]:
+        raise ValueError(_NO_USER)
+    if not text.strip() or "\0" in text:
+        raise ValueError("it is empty")
+    if "://" in text and not text.startswith("file://"):
+        return text.rstrip("/")
+    return str(Path(text.removeprefix("file://")).absolute())

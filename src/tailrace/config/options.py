@@ -20,6 +20,7 @@ from tailrace.config.option_values import (
     STARTS,
     DayWindow,
     ZeroDates,
+    archive_address,
     boolean,
     byte_count,
     column_patterns,
@@ -555,6 +556,27 @@ class SourceOptions:
             "and continue from the log's present end.",
         ),
     )
+    archive: str | None = field(
+        default=None,
+        metadata=option(
+            archive_address,
+            "a directory, or a URI of S3 (s3://), GCS, Azure or HDFS",
+            "Archive of the server's log, which `tailrace archive` writes. What the server has purged is "
+            "read from it (guide: log archive).",
+            only_for=_MYSQL,
+            is_hidden=True,
+        ),
+    )
+    archive_key: Secret | None = field(
+        default=None,
+        metadata=option(
+            Secret,
+            "32 bytes in base64 or hex, ${env:NAME} or ${file:PATH}",
+            "Key of an encrypted archive.",
+            only_for=_MYSQL,
+            is_hidden=True,
+        ),
+    )
     signal_data_collection: str | None = field(
         default=None,
         metadata=option(
@@ -891,6 +913,11 @@ class SourceOptions:
         return ColumnFilter(
             self.column_include_list, self.column_exclude_list, self.skip_messages_without_change
         )
+
+    def with_literal_secrets(self) -> SourceOptions:
+        """The same options for another machine, where references to files and variables have no meaning."""
+        key = None if self.archive_key is None else self.archive_key.resolved("`archiveKey`")
+        return dataclasses.replace(self, password=self.password.resolved(), archive_key=key)
 
     def capturing(self, tables: tuple[str, ...] | None, columns: ColumnFilter | None = None) -> SourceOptions:
         """The options with these patterns of tables, and these columns; None: with their own."""

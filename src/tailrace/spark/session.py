@@ -92,8 +92,8 @@ _DELTA_CONF: dict[str, str] = {
 _LOOPBACK = "127.0.0.1"
 #: Masters of a Spark that runs in one JVM.
 _LOCAL = re.compile(r"local(\[.*\])?")
-#: Spark's default of `spark.redaction.regex`.
-_REDACTED = "(?i)secret|password|token|access[.]?key"
+#: Spark's default of `spark.redaction.regex`, and the key of an archive.
+_REDACTED = "(?i)secret|password|token|access[.]?key|archive[.]?key"
 
 
 def spark_session(

@@ -328,3 +328,24 @@ def test_list_of_tables_to_read_that_cannot_be_kept_is_refused(given: dict[str, 
     given = {**GIVEN, "snapshot.include.collection.list": "shop.orders", **given}
     with pytest.raises(ConfigError, match=message):
         parse_options(given)
+
+
+def test_secrets_are_literals_for_other_machines(monkeypatch):
+    monkeypatch.setenv("ARCHIVE_KEY", "k" * 40)
+    given = {"archive": "relative", "archiveKey": "${env:ARCHIVE_KEY}"}
+    options = parse_options({**GIVEN, **given})
+    assert Path(options.archive).is_absolute()
+    monkeypatch.delenv("ARCHIVE_KEY")
+    with pytest.raises(ConfigError, match="ARCHIVE_KEY"):
+        options.with_literal_secrets()
+    monkeypatch.setenv("ARCHIVE_KEY", "k" * 40)
+    literal = options.with_literal_secrets()
+    monkeypatch.delenv("ARCHIVE_KEY")
+    assert literal.archive_key.resolve() == "k" * 40
+    assert "k" * 40 not in repr(literal)
+
+
+def test_address_of_an_archive_with_a_password_is_refused_without_showing_it():
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**GIVEN, "archive": "s3://key:geheim@bucket/x"})
+    assert "geheim" not in str(caught.value)

@@ -18,9 +18,10 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Activity, FrozenTables, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
+from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.binlog.held import pack_blocks
-from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.logfiles import end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.checks.activity import activity, row_bytes
@@ -102,12 +103,12 @@ class MySqlSource(Source):
 
     def has_log(self, position: MySqlPosition) -> bool:
         """Whether the server still has the file of `position`."""
-        files = self._run(binary_logs, "listing the binary log files")
+        files = self._run(lambda c: all_logs(self._options, c), "listing the binary log files")
         return any(file.name == position.file for file in files)
 
     def position_problem(self, position: MySqlPosition) -> str | None:
         """Why no stream can go on from `position`: it is not in the log, or not between two transactions."""
-        files = self._run(binary_logs, "listing the binary log files")
+        files = self._run(lambda c: all_logs(self._options, c), "listing the binary log files")
         size = next((file.size for file in files if file.name == position.file), None)
         if size is None:
             return f"the server has the files {files[0].name} to {files[-1].name}"
@@ -176,7 +177,7 @@ class MySqlSource(Source):
 
     def log_retention(self, position: MySqlPosition) -> LogRetention:
         """How long the server keeps the log from `position` on."""
-        return self._run(lambda c: retention(c, position), "asking how long the log is kept")
+        return self._run(lambda c: retention(c, position, self._options), "asking how long the log is kept")
 
     def activity(self) -> Activity:
         """How busy the server is."""

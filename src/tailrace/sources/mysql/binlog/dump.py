@@ -52,7 +52,9 @@ from tailrace.errors import (
 from tailrace.kernels.memory import SLACK
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_PACKET, Deadline
-from tailrace.sources.mysql.binlog.logfiles import log_name, position_lost
+from tailrace.sources.mysql.binlog.archived import ArchivedLog, archive_of, not_in_archive
+from tailrace.sources.mysql.binlog.held import number_of
+from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, log_name, position_lost
 from tailrace.sources.mysql.connection import (
     connect,
     is_mariadb,
@@ -88,6 +90,8 @@ from tailrace.sources.mysql.wire.kernels.packets import (
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE = 0x12, 0x15
 _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 1, 2
 _FATAL_READING_LOG = 1236
+#: Code of the error for a file that the server does not have.
+_NOT_HELD = "TR-4101"
 _HEARTBEAT_S, _SILENCE_S = 5, 20
 _RECEIVE_BYTES = 1 << 20
 #: No event is larger: a broken length allocates no memory.
@@ -192,7 +196,9 @@ class DumpStream:
                     if self._closed.is_set():
                         return
                     failure = translate(error, self._doing())
-                    if not failure.retryable:
+                    if failure.code == _NOT_HELD and self._options.archive is not None:
+                        yield from self._from_archive(failure)
+                    elif not failure.retryable:
                         if failure is error:
                             raise
                         raise failure from error
@@ -207,6 +213,38 @@ class DumpStream:
                 delay = min(2 * delay, _LONGEST_DELAY_S)
         except _ClosedError:
             return
+
+    def _from_archive(self, failure: TailraceError) -> Iterator[EventBlock]:
+        """What the archive has of the log from here on, up to what the server has.
+
+        Raises:
+            PositionLostError: it has nothing from here on.
+            StateError: it is damaged.
+        """
+
+        def ask() -> tuple[str, list[LogFile]]:
+            with closing(connect(self._options, purpose="asking which logs the server has")) as connection:
+                return server_facts(connection).server_uuid, binary_logs(connection)
+
+        server, files = retrying(self._options, ask, "asking which logs the server has")
+        archive = archive_of(self._options)
+        assert archive is not None
+        log = ArchivedLog.of(archive, self._server or server)
+        begun = self.file, self.pos
+        for segment in log.following(*begun):
+            if files and segment.file_number >= number_of(files[0].name):
+                break
+            pos = self.pos if segment.file == self.file else segment.start
+            for block in log.blocks(segment, pos):
+                if self._closed.is_set():
+                    return
+                self.file, self.pos, self.checksum = block.file, block.pos, block.checksum
+                yield block
+                self.pos += block.end - block.start
+                self._received += block.end - block.start
+            self.file, self.pos = segment.behind
+        if (self.file, self.pos) == begun:
+            raise not_in_archive(log, *begun, files) from failure
 
     def close(self) -> None:
         """End the stream; may be called from another thread, whose `blocks` then ends."""

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 import pymysql
 
+from tailrace.config.options import SourceOptions
 from tailrace.sources import network
 from tailrace.sources.base import LogRetention
+from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.logfiles import binary_logs
 from tailrace.sources.mysql.connection import translate
 from tailrace.sources.mysql.position import MySqlPosition
@@ -38,8 +40,8 @@ class _Limit:
 
 
 @network.sensible("how long it keeps its log")
-def retention(connection: BoundedConnection, position: MySqlPosition) -> LogRetention:
-    """How long the server keeps the log from `position` on."""
+def retention(connection: BoundedConnection, position: MySqlPosition, options: SourceOptions) -> LogRetention:
+    """How long the server keeps the log from `position` on; what an archive has is kept without a limit."""
     files = binary_logs(connection)
     settings, now_s = _settings(connection)
     names = [file.name for file in files]
@@ -47,6 +49,8 @@ def retention(connection: BoundedConnection, position: MySqlPosition) -> LogRete
     age, size = _age(settings), _size(settings)
     limits = {limit.name: limit.value for limit in (age, size) if limit is not None}
     if position.file not in names:
+        if position.file in {file.name for file in all_logs(options, connection)}:
+            return LogRetention(0, None, None, written, {})
         return LogRetention(0, 0, 0.0, written, limits)
     at = names.index(position.file)
     held = max(sum(file.size for file in files[at:]) - position.pos, 0)

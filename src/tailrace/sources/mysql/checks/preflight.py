@@ -16,6 +16,7 @@ from tailrace.errors import PreflightError
 from tailrace.model.table import TableId
 from tailrace.printable import printable
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind
+from tailrace.sources.mysql.checks.archive_check import archive_findings
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.checks.row_server_checks import row_server_findings
 from tailrace.sources.mysql.checks.table_checks import TableChecks
@@ -90,6 +91,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         yield from self._prepared()
         yield from self._replication(server)
         yield from self._server_id()
+        yield from archive_findings(self._options, self._connection, server.server_uuid)
         yield from row_server_findings(self._options, self._connection, server)
         yield from TableChecks(self._options, self._connection, self._probe, server).run()
 

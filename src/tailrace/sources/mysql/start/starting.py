@@ -19,15 +19,15 @@ from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
 from tailrace.model.table import TableId
+from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.dump import DumpStream
-from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.logfiles import LogFile, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
-from tailrace.sources.mysql.gtid import GtidSet, domain_source
+from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
-from tailrace.sources.mysql.wire import mariadb
-from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.filehead import previous_gtids
 from tailrace.sources.mysql.wire.kernels.boundaries import (
     END,
     FILE_START,
@@ -38,8 +38,6 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     START,
     TS_US,
 )
-from tailrace.sources.mysql.wire.kernels.events import GTID_LIST
-from tailrace.sources.mysql.wire.kernels.packets import HEADER
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.xa.prepared import prepared_at
 
@@ -281,7 +279,7 @@ def _value(connection: BoundedConnection, statement: str) -> str:
 
 
 def _files(options: SourceOptions) -> list[LogFile]:
-    files = _query(options, binary_logs)
+    files = _query(options, lambda connection: all_logs(options, connection))
     if not files:
         raise PositionLostError("the server has no binary log files", code="TR-4101")
     return files
@@ -344,7 +342,7 @@ def _walk(
                 break
             rows = index.feed(block).rows
             if len(rows) and rows[0, FLAGS] & FILE_START:
-                gtids = _previous_gtids(block, int(rows[0, START]), int(rows[0, END]))
+                gtids = previous_gtids(block, int(rows[0, START]), int(rows[0, END]))
                 pos = int(rows[0, END])
                 rows = rows[1:]
             count = stop(rows) if len(rows) or pos > 4 else None
@@ -363,16 +361,6 @@ def _walk(
 
 def _nothing(table: TableId) -> bool:  # noqa: ARG001
     return False
-
-
-def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
-    base = block.start - block.pos
-    trailer = 4 if block.checksum else 0
-    body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
-    if block.buffer[base + start + 4] == GTID_LIST:
-        last = mariadb.gtid_list(body)
-        return GtidSet((domain_source(domain, server), 1, number + 1) for domain, server, number in last)
-    return GtidSet.decode(body)
 
 
 def _created_us(options: SourceOptions, file: str) -> int:

@@ -27,9 +27,10 @@ from pymysql.constants import ER
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PositionLostError, PreflightError
 from tailrace.sources import network
+from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.held import number_of
-from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.logfiles import end_of_log
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, translate
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
@@ -226,7 +227,7 @@ def _opened(xid: str, file: str, mark: XaMark) -> Prepared | None:
 
 def _files(options: SourceOptions) -> list[str]:
     with closing(connect(options, purpose=_DOING)) as connection:
-        return [log.name for log in binary_logs(connection)]
+        return [log.name for log in all_logs(options, connection)]
 
 
 def _marks(options: SourceOptions, file: str, upto: int | None, server: str) -> list[XaMark]:

@@ -1,0 +1,176 @@
+"""The command `tailrace archive`: keeps a server's log in a directory or an object store."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.config.load import load_pipeline
+from tailrace.config.option_values import archive_address, byte_count
+from tailrace.config.secret import Secret
+from tailrace.errors import ConfigError
+from tailrace.printable import printable
+
+if TYPE_CHECKING:
+    from tailrace.config.options import SourceOptions
+    from tailrace.sources.archive.archive import Archive
+    from tailrace.sources.archive.segment import Segment
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(_: object, __: object, text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if match is None:
+        raise click.BadParameter("a number with s, m, h or d: 30d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _bytes(_: object, __: object, text: str) -> int:
+    try:
+        return int(byte_count(text))
+    except ValueError:
+        raise click.BadParameter("bytes > 0, with k, m or g") from None
+
+
+@click.command()
+@click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
+@click.option(
+    "--to",
+    "address",
+    metavar="DIR|URL",
+    help="The archive; default: `source.archive` of the file. Its key is `source.archive-key`.",
+)
+@click.option(
+    "--from",
+    "begin",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="The log file of the server with which a new archive begins.",
+)
+@click.option(
+    "--segment-size",
+    metavar="BYTES",
+    default="64m",
+    show_default=True,
+    callback=_bytes,
+    help="Log, with k, m or g, after which a segment is complete.",
+)
+@click.option(
+    "--every",
+    metavar="TIME",
+    default="60s",
+    show_default=True,
+    callback=_seconds,
+    help="Age, with s, m, h or d, after which a segment is complete.",
+)
+@click.option(
+    "--expire-after",
+    metavar="TIME",
+    callback=_seconds,
+    help="Remove log files that were archived longer ago, such as 30d; default: keep all.",
+)
+@click.option("--once", is_flag=True, help="End when the log's end is archived.")
+@click.option("--allow-gap", is_flag=True, help="Go on although a part of the log is lost.")
+@click.option(
+    "--base",
+    "keeps_base",
+    is_flag=True,
+    help="Only keep the captured tables as they are now, for `tailrace restore`; beside a running archiver.",
+)
+@click.option("--list", "lists", is_flag=True, help="Only print what the archive has, and check all of it.")
+def archive(
+    pipeline_file: Path,
+    *,
+    source: str | None,
+    address: str | None,
+    begin: str,
+    segment_size: int,
+    every: float,
+    expire_after: float | None,
+    once: bool,
+    allow_gap: bool,
+    keeps_base: bool,
+    lists: bool,
+) -> None:
+    """Keep the log of the pipeline's server (MySQL, MariaDB) in an archive, until it is stopped (Ctrl-C).
+
+    It reads the whole log, all databases, by one connection. Pipelines read the archive with `source.archive`
+    where the server has purged what they need. After a stop or a crash it goes on where the archive ends.
+    """
+    options = load_pipeline(pipeline_file, source).source
+    where, key = _archive_of(options, address)
+    from tailrace.sources.archive.archive import Archive as Opened  # noqa: PLC0415
+
+    if lists:
+        _list(Opened(where, key))
+        return
+    if keeps_base:
+        from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
+
+        base = keep_base(options, Opened(where, key, create=True))
+        rows = sum(table.rows for table in base.tables)
+        position = f"{base.position['file']}:{base.position['pos']}"
+        click.echo(printable(f"base {base.number}: {len(base.tables)} tables, {rows} rows as of {position}"))
+        return
+    from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
+    from tailrace.sources.archive.store import Store  # noqa: PLC0415
+    from tailrace.sources.mysql.start.archiving import ArchivingLimits, BinlogArchiver  # noqa: PLC0415
+
+    with Store(where).locked(), stop_on_signals(lambda: click.echo("stopping", err=True)) as stop:
+        archiver = BinlogArchiver(
+            options,
+            Opened(where, key, create=True),
+            ArchivingLimits(segment_bytes=segment_size, seconds=every, expire_s=expire_after),
+            begin=begin,
+            allow_gap=allow_gap,
+            on_segment=lambda segment: click.echo(printable(_line(segment))),
+        )
+        archiver.run(stop, once=once)
+
+
+def _archive_of(options: SourceOptions, address: str | None) -> tuple[str, Secret | None]:
+    """The archive's address and key."""
+    if options.dialect == "postgresql":
+        raise ConfigError(
+            "the log of PostgreSQL cannot be archived",
+            "`tailrace archive` reads the binary log of MySQL and MariaDB",
+            "keep the log in the replication slot: max_slot_wal_keep_size",
+            code="TR-8210",
+        )
+    if address is None and options.archive is None:
+        raise click.UsageError("give --to, or `source.archive` in the file")
+    if address is None:
+        assert options.archive is not None
+        return options.archive, options.archive_key
+    try:
+        return archive_address(address), options.archive_key
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--to") from None
+
+
+def _line(segment: Segment) -> str:
+    last = datetime.fromtimestamp(segment.last_us / 1_000_000, UTC) if segment.last_us else None
+    upto = f", up to {last:%Y-%m-%dT%H:%M:%S.%fZ}" if last else ""
+    return (
+        f"segment {segment.number}: {segment.file}:{segment.start} to {segment.end}, "
+        f"{segment.transactions} transactions, {segment.size} bytes{upto}"
+    )
+
+
+def _list(found: Archive) -> None:
+    for segment in found.segments:
+        if segment.begins and segment.number:
+            click.echo("another section:")
+        with found.verified(segment):
+            click.echo(printable(_line(segment)))
+    click.echo(json.dumps({"segments": len(found.segments), "bytes": sum(s.size for s in found.segments)}))
