@@ -71,13 +71,16 @@ class Secret:
             )
         return found
 
-    def resolved(self) -> Secret:
+    def resolved(self, what: str = "the password") -> Secret:
         """The same secret as a literal, for another machine, where references have no meaning.
+
+        Args:
+            what: the setting that refers to it, for errors.
 
         Raises:
             ConfigError: the variable or file that it refers to does not exist.
         """
-        return Secret(self.resolve(), is_literal=True)
+        return Secret(self.resolve(what), is_literal=True)
 
     @property
     def is_reference(self) -> bool:
