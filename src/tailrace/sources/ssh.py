@@ -89,11 +89,13 @@ class Tunnel:
         assert route.ssh_tunnel is not None
         self._route = route
         self._text = b""
+        self._code: int | None = None
+        program = command(route, host, port, deadline.left())
         self.socket, theirs = socket.socketpair()
         begun: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
         self._watch = threading.Thread(
             target=self._run,
-            args=(command(route, host, port, deadline.left()), theirs, begun),
+            args=(program, theirs, begun),
             name="tailrace-ssh",
             daemon=True,
         )
@@ -109,7 +111,7 @@ class Tunnel:
             ) from None
 
     def _run(
-        self, command: list[str], theirs: socket.socket, begun: queue.SimpleQueue[OSError | None]
+        self, program: list[str], theirs: socket.socket, begun: queue.SimpleQueue[OSError | None]
     ) -> None:
         """Run the program, keep what it says, and end it some time after the other socket was closed.
 
@@ -119,7 +121,7 @@ class Tunnel:
         with theirs:
             try:
                 process = subprocess.Popen(  # noqa: S603
-                    command,
+                    program,
                     stdin=theirs,
                     stdout=theirs,
                     stderr=subprocess.PIPE,
@@ -136,7 +138,7 @@ class Tunnel:
                 poll = select.poll()
                 poll.register(stream, select.POLLIN)
                 poll.register(theirs, 0)  # only its end
-                limit_ms = None
+                limit_ms: int | None = None
                 while True:
                     found = [fd for fd, _ in poll.poll(limit_ms)]
                     if not found:
@@ -150,7 +152,7 @@ class Tunnel:
                         if not piece:  # the program has ended
                             break
                         self._text = (self._text + piece)[-_MOST_TEXT:]
-        process.wait()
+        self._code = process.wait()
 
     def failure(self, doing: str) -> SourceError | None:
         """Why there is no connection to the database, if it is for the tunnel.
@@ -162,9 +164,9 @@ class Tunnel:
             The error to raise; None: the tunnel stands, or ended because the database closed the connection.
         """
         self._watch.join(_END_S)
-        text = self._text.decode("utf-8", "replace").replace("\r", "")
-        if not text.strip():
+        if self._code in (None, 0):  # it runs, or ended in order
             return None
+        text = self._text.decode("utf-8", "replace").replace("\r", "")
         return _failure(self._route, " | ".join(text.strip().splitlines()[-4:]), doing)
 
 
@@ -187,7 +189,7 @@ def command(route: RouteOptions, host: str, port: int, seconds: float) -> list[s
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
         "PermitLocalCommand": "no",
-        "LogLevel": "ERROR",
+        "LogLevel": "INFO",  # which says why a connection to the database failed
         "ConnectTimeout": str(max(1, math.ceil(seconds))),
         "ServerAliveInterval": str(_ALIVE_S),
         "ServerAliveCountMax": str(_ALIVE_COUNT),
