@@ -1229,7 +1229,7 @@ CATALOGUE = {
         "the authentication method needs the package PyNaCl",
         (SourceError,),
         "MariaDB's `client_ed25519` signs with it.",
-        "`pip install pynacl`.",
+        "`pip install 'tailrace[mariadb]'`.",
     ),
     "TR-3106": Condition(
         "the server did not prove that it knows the password",

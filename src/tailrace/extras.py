@@ -16,6 +16,7 @@ EXTRAS = {
     "gcp": ("google.auth.transport.requests",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
+    "mariadb": ("nacl.bindings",),
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
