@@ -35,6 +35,10 @@ _SIGNED_BYTES = 32
 _SALT_BYTES, _FIRST_ROUNDS, _MOST_ROUNDS = 18, 1024, 3
 _EXTRA = 0x01
 _FAST_OK, _FULL = 3, 4
+#: How `dialog` asks for a password: modules of PAM have words of their own, or none.
+_PROMPTS = (b"password:", b"")
+#: First bytes of a last question: with the answer shown, and hidden.
+_LAST = (b"\x03", b"\x05")
 #: Prompts of `dialog` that are answered: password and perhaps a second one for it.
 _MOST_PROMPTS = 8
 
@@ -151,7 +155,7 @@ class _Parsec(_Method):
     def authenticate(self, packet: Any) -> Any:
         peer = self._peer
         challenge = self._challenge(packet, _SIGNED_BYTES)
-        terms: bytes = peer.exchange(b"").get_all_data()  # asks for the salt
+        terms: bytes = peer.exchange(b"").get_all_data().removeprefix(b"\x01")  # asks for the salt
         if len(terms) != 2 + _SALT_BYTES or terms[:1] != b"P" or terms[1] > _MOST_ROUNDS:
             raise DecodeError(
                 f"{peer.doing} failed: the server's terms for `{self.name}` are malformed", code="TR-3108"
@@ -245,12 +249,12 @@ class _Dialog(_Clear):
         self._require_allowed()
         prompt: bytes = packet.read_all()
         for _ in range(_MOST_PROMPTS):
-            if prompt[1:] != b"Password: ":
+            if prompt[1:].strip().lower() not in _PROMPTS:
                 raise DecodeError(
                     f"{self._peer.doing} failed: the server requests more than a password", code="TR-3108"
                 )
             packet = self._peer.exchange(self._peer.password + b"\0")
-            if packet.is_ok_packet() or prompt[0] & 1:
+            if packet.is_ok_packet() or prompt[:1] in _LAST:
                 return packet
             prompt = packet.get_all_data()
         raise DecodeError(
