@@ -13,7 +13,7 @@ EXTRAS = {
     "clickhouse": ("clickhouse_connect",),
     "delta": ("pyroaring",),
     "dev": ("tailrace_dev",),
-    "gcp": ("google.auth.transport.requests",),
+    "gcp": ("google.auth",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
     "mariadb": ("nacl.bindings",),

@@ -122,8 +122,8 @@ class Tunnel:
             try:
                 process = subprocess.Popen(  # noqa: S603
                     program,
-                    stdin=theirs,
-                    stdout=theirs,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
                     stderr=subprocess.PIPE,
                     env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
                     | {"SSH_ASKPASS_REQUIRE": "never"},
