@@ -43,7 +43,7 @@ def options(server: Any, proxy: Listener, kind: str, **more: str) -> SourceOptio
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("product", ["mysql", "mariadb", "postgres"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow), "postgres"])
 def test_proxy_resolves_the_name_and_connects(
     request: pytest.FixtureRequest, kind: str, product: str
 ) -> None:
@@ -156,6 +156,7 @@ def test_proxy_that_answers_a_byte_a_second_ends_by_the_deadline(mysql: Any) -> 
         assert (type(error), error.code) == (TransientSourceError, "TR-3002")
 
 
+@pytest.mark.slow
 def test_tasks_go_through_the_proxy(mysql: Any, database: str, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(proxies.PASSWORD)
     table = f"{database}.t"

@@ -51,13 +51,17 @@ def ended(sshd: SshServer) -> None:
     wait_until(lambda: not sshd.tunnels(), 10, "the end of the programs ssh")
 
 
-@pytest.mark.parametrize("product", ["mysql", "mariadb"])
-@pytest.mark.parametrize("tls", ["disabled", "required"])
+@pytest.mark.parametrize(
+    ("product", "tls"),
+    [
+        ("mysql", "disabled"),
+        ("mysql", "required"),
+        pytest.param("mariadb", "disabled", marks=pytest.mark.slow),
+    ],
+)
 def test_connection_goes_through_the_ssh_server(
     request: pytest.FixtureRequest, sshd: SshServer, product: str, tls: str
 ) -> None:
-    if (product, tls) == ("mariadb", "required"):
-        pytest.skip("the same code as MySQL's")
     server = request.getfixturevalue(product)
     before = sshd.logins()
     connection = connect_mysql(options(server, sshd, tlsMode=tls), purpose="a test")
@@ -126,7 +130,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("product", ["mysql", "postgres"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("postgres", marks=pytest.mark.slow)])
 def test_tunnels_end_with_a_process_that_is_killed(
     request: pytest.FixtureRequest, sshd: SshServer, product: str
 ) -> None:
