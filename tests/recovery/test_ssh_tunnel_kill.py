@@ -38,7 +38,6 @@ def test_no_tunnel_outlives_a_killed_pipeline(
         process = PipelineProcess(
             tmp_path,
             server,
-            "",
             sink={"type": "json", "path": str(tmp_path / "tables")},
             **source
             | {
