@@ -1206,6 +1206,76 @@ CATALOGUE = {
         "Nothing if it passes. Otherwise lower `snapshotChunkRows`, raise the limit, or find out what the "
         "statement waits for: `SHOW FULL PROCESSLIST`, `pg_stat_activity`.",
     ),
+    "TR-3031": Condition(
+        "the program `ssh` cannot be run",
+        (ConfigError,),
+        "`sshTunnel` needs OpenSSH's client on the driver's machine and on every executor's.",
+        "Install it (Debian: `apt-get install openssh-client`), and put it on PATH.",
+    ),
+    "TR-3032": Condition(
+        "the SSH server cannot be reached",
+        (TransientSourceError,),
+        "The detail has what `ssh` said: the name is unknown, nobody listens, or the connection was closed.",
+        "Check host and port of `sshTunnel`, and that it can be reached from the driver and the executors.",
+    ),
+    "TR-3033": Condition(
+        "the SSH server's host key is not trusted",
+        (SourceError,),
+        "It is unknown, or another than the known one: the server was set up anew, or there is a man in the "
+        "middle. An unknown key is never accepted.",
+        "Ask the server's administrator for the key, compare it with that of `ssh-keyscan HOST`, and add the "
+        "line to `sshKnownHostsFile` or `~/.ssh/known_hosts` of the user that runs the process.",
+    ),
+    "TR-3034": Condition(
+        "the SSH server refuses the user or the key",
+        (SourceError,),
+        "The key is not in the user's `authorized_keys`, cannot be read, or has a passphrase and is in no "
+        "agent. Nothing is ever asked.",
+        "Try `ssh -o BatchMode=yes -i KEY USER@HOST` as the user that runs the process.",
+    ),
+    "TR-3035": Condition(
+        "the SSH server forbids connections to the database",
+        (SourceError,),
+        "Its configuration, or a restriction of the key, allows no forwarding to this host and port.",
+        "`AllowTcpForwarding yes` and `PermitOpen HOST:PORT` in its `sshd_config`, or `permitopen` in "
+        "`authorized_keys`.",
+    ),
+    "TR-3036": Condition(
+        "the configuration of `ssh` is wrong",
+        (SourceError,),
+        "A file of the user that runs the process, or of the machine, has an error or unsafe permissions.",
+        "Correct what the detail names.",
+    ),
+    "TR-3037": Condition(
+        "the SSH server does not reach the database",
+        (TransientSourceError,),
+        "Host and port of `url` are looked up and connected to from there.",
+        "Check that the database listens, and that no firewall stands between the two.",
+    ),
+    "TR-3040": Condition(
+        "the proxy refuses the user",
+        (SourceError,),
+        "It requires a log-in, knows no such user, or wants a method other than user and password.",
+        "Set `proxyUser` and `proxyPassword`.",
+    ),
+    "TR-3041": Condition(
+        "the proxy refuses the server",
+        (SourceError,),
+        "Its rules do not allow this host and port. HTTP proxies often allow port 443 only.",
+        "Allow the database's host and port in the proxy's rules.",
+    ),
+    "TR-3042": Condition(
+        "there is no such proxy at the address",
+        (SourceError,),
+        "What answers speaks another protocol than the `proxy` URL says.",
+        "Check kind (`socks5`, `http`), host and port.",
+    ),
+    "TR-3043": Condition(
+        "the proxy does not reach the server",
+        (TransientSourceError,),
+        "It reports that the server is away, or closed the connection itself.",
+        "Check that the database can be reached from the proxy, and that the proxy is in order.",
+    ),
     # ---- 31 Log-in -----------------------------------------------------------------------------------------
     "TR-3101": Condition(
         "the credentials are refused",
@@ -1240,7 +1310,7 @@ CATALOGUE = {
         "the authentication method needs the package PyNaCl",
         (SourceError,),
         "MariaDB's `client_ed25519` signs with it.",
-        "`pip install pynacl`.",
+        "`pip install 'tailrace[mariadb]'`.",
     ),
     "TR-3106": Condition(
         "the server did not prove that it knows the password",
@@ -1260,6 +1330,31 @@ CATALOGUE = {
         "A step of the authentication method is malformed, repeated or missing.",
         "Find out what answers at this address: a proxy or a hostile server. Use TLS with `tlsMode: "
         "verify-identity`.",
+    ),
+    "TR-3120": Condition(
+        "a token needs a verified server",
+        (ConfigError,),
+        "With this `tlsMode` the token could be sent to whoever answers.",
+        "`tlsMode: verify-identity` (or `verify-ca`), with `tlsCa` the cloud's authorities.",
+    ),
+    "TR-3121": Condition(
+        "there is no token for the log-in",
+        (SourceError,),
+        "This process has no identity in the cloud, or the cloud refuses to issue a token for it.",
+        "Give the driver and the executors the role, managed identity or service account that the guide on "
+        "connections names.",
+    ),
+    "TR-3122": Condition(
+        "the cloud issues no token now",
+        (TransientSourceError,),
+        "Its endpoint does not answer, or has an error.",
+        "Nothing if it passes. Otherwise check that the machine reaches the endpoint.",
+    ),
+    "TR-3123": Condition(
+        "the region of the server is unknown",
+        (ConfigError,),
+        "A token of AWS is for one region. The host's name has none, nor has the environment.",
+        "Set `awsRegion`.",
     ),
     # ---- 40 Requested position -----------------------------------------------------------------------------
     "TR-4001": Condition(

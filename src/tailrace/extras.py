@@ -8,11 +8,15 @@ from tailrace.errors import ConfigError
 
 #: Extra of `pyproject.toml` -> modules that we import from its packages.
 EXTRAS = {
+    "aws": ("botocore.session",),
+    "azure": ("azure.identity",),
     "clickhouse": ("clickhouse_connect",),
     "delta": ("pyroaring",),
     "dev": ("tailrace_dev",),
+    "gcp": ("google.auth",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
+    "mariadb": ("nacl.bindings",),
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
@@ -22,6 +26,11 @@ EXTRAS = {
 def of_source(dialect: str) -> str | None:
     """The extra that brings the driver of a source's database; None: the base installation has it."""
     return "postgres" if dialect == "postgresql" else None
+
+
+def of_authentication(authentication: str) -> str | None:
+    """The extra that brings what requests a cloud's tokens; None: there are none."""
+    return {"aws-rds-iam": "aws", "azure-entra": "azure", "gcp-iam": "gcp"}.get(authentication)
 
 
 def require(extra: str | None, user: str) -> None:

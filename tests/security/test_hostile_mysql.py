@@ -240,6 +240,32 @@ def test_challenge_that_is_too_short_is_not_answered(plugin: str, salt: bytes) -
     assert len(sent) == 4 + int.from_bytes(sent[:3], "little")
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        b"",
+        b"P\x00short",
+        b"\x01P\xff" + bytes(18),
+        b"P\x04" + bytes(18),
+        b"S\x00" + bytes(18),
+        b"P\x00" + bytes(99),
+    ],
+)
+def test_terms_of_parsec_that_cost_too_much_or_are_none_are_refused(terms: bytes) -> None:
+    def script(line: MySqlLine) -> None:
+        line.packet(fake.greeting())
+        line.next()
+        line.packet(fake.switch("parsec", bytes(range(32))))
+        assert line.next() == b""
+        line.packet(terms or b"\x01")
+        line.listen()
+
+    began = time.monotonic()
+    error, _ = refused(script, DecodeError)
+    assert error.code == "TR-3108"
+    assert time.monotonic() - began < 5
+
+
 def test_greeting_without_a_whole_challenge_is_not_answered() -> None:
     def script(line: MySqlLine) -> None:
         line.packet(fake.greeting(plugin="")[: -len(fake.SALT[8:]) - 3])

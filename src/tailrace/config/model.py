@@ -266,7 +266,8 @@ class Pipeline:
         Raises:
             ConfigError: one is missing; names the extra that brings it.
         """
-        require(self.source.extra, f"source `{self.source.dialect}`")
+        for extra in self.source.extras:
+            require(extra, f"source `{self.source.dialect}`")
         for sink in self.sinks:
             require(sink.extra, f"sink `{sink.type}`")
         if self.telemetry is not None:

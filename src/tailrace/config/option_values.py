@@ -204,6 +204,69 @@ def mysql_server(text: str) -> tuple[str, int]:
     return host, port
 
 
+@dataclass(frozen=True)
+class SshServer:
+    """An SSH server.
+
+    Args:
+        user: None: whom the client's configuration names.
+        host: a name, an address without brackets, or an alias of the client's configuration.
+        port: None: what the client's configuration says, else 22.
+    """
+
+    user: str | None
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user + '@' if self.user else ''}{host}{f':{self.port}' if self.port else ''}"
+
+
+def ssh_server(text: str) -> SshServer:
+    """An SSH server: `[user@]host[:port]`. Raises ValueError, which does not show it."""
+    match = re.fullmatch(r"(?:([^@:/\s-][^@:/\s]*)@)?(\[[^\]]+\]|\w[\w.-]*)(?::(\d{1,5}))?", text.strip())
+    if match is None and text.count(":") > 1 and "@" in text:
+        raise ValueError("an address holds no password: SSH servers are given keys")
+    if match is None or not is_host(match[2]) or not 0 < int(match[3] or 22) < 1 << 16:
+        raise ValueError
+    return SshServer(match[1], match[2].strip("[]"), int(match[3]) if match[3] else None)
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy; `kind` is `socks5` or `http`."""
+
+    kind: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.kind}://{host}:{self.port}"
+
+
+def proxy(text: str) -> Proxy:
+    """A proxy's URL. Raises ValueError, which does not show it."""
+    defaults = {"socks5": 1080, "http": 8080}
+    if "@" in text:
+        raise ValueError("an address holds no user and no password, they are `proxyUser` and `proxyPassword`")
+    match = re.fullmatch(r"(\w+)://(\[[^\]]+\]|[\w.-]+)(?::(\d{1,5}))?/?", text.strip())
+    if match is None or match[1].lower() not in defaults or not is_host(match[2]):
+        raise ValueError
+    port = int(match[3]) if match[3] else defaults[match[1].lower()]
+    if not 0 < port < 1 << 16:
+        raise ValueError
+    return Proxy(match[1].lower(), match[2].strip("[]"), port)
+
+
+def aws_region(text: str) -> str:
+    """A region's name."""
+    if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)+-\d+", text):
+        raise ValueError
+    return text
+
+
 def regexes(text: str) -> tuple[str, ...]:
     """Regular expressions, separated by commas."""
     patterns = tuple(p.strip() for p in _PATTERN_COMMA.split(text) if p.strip())

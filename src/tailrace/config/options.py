@@ -19,25 +19,31 @@ from typing import Any
 from tailrace.config.option_values import (
     STARTS,
     DayWindow,
+    Proxy,
+    SshServer,
     ZeroDates,
     archive_address,
+    aws_region,
     boolean,
     byte_count,
     column_patterns,
     day_windows,
     ending_position,
     ending_time_us,
+    is_host,
     mysql_server,
     not_negative,
     one_of,
     parse_url,
     positive,
+    proxy,
     publication_name,
     regexes,
     server_id,
     signal_table,
     slot_name,
     some_of,
+    ssh_server,
     starting_position,
     table_patterns,
     zero_dates,
@@ -45,7 +51,7 @@ from tailrace.config.option_values import (
 from tailrace.config.secret import Secret
 from tailrace.config.session_statements import allowed_settings, is_allowed, session_statements
 from tailrace.errors import ConfigError
-from tailrace.extras import of_source
+from tailrace.extras import of_authentication, of_source
 from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.schema_policy import (
     BEHAVIORS,
@@ -63,6 +69,11 @@ ON_REWRITE = ("refresh", "ignore", "fail")
 FORMER_COLUMNS = ("reread", "follow")
 ON_POSITION_LOST = ("fail", "refresh")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
+#: Those with which the server has to prove who it is.
+VERIFIED_TLS = ("verify-ca", "verify-identity")
+#: How a user proves who it is: by a password, or by a token that a cloud issues.
+PASSWORD, AWS_RDS_IAM = "password", "aws-rds-iam"
+AUTHENTICATIONS = (PASSWORD, AWS_RDS_IAM, "azure-entra", "gcp-iam")
 #: Debezium's handling modes, by their names there: values, Debezium's default first.
 MODES = {
     "decimal.handling.mode": ("precise", "double", "string"),
@@ -232,11 +243,79 @@ class TlsOptions:
     )
 
 
+@dataclass(frozen=True)
+class RouteOptions:
+    """How connections get to the server: directly, through an SSH server, or through a proxy."""
+
+    ssh_tunnel: SshServer | None = field(
+        default=None,
+        metadata=option(
+            ssh_server,
+            "[USER@]HOST[:PORT]; HOST may be an alias of the client's configuration",
+            "SSH server through which every connection goes, of the driver and of each task, by the program "
+            "`ssh` (guide: connections).",
+            name="sshTunnel",
+            is_hidden=True,
+        ),
+    )
+    ssh_key_file: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a file",
+            "Private key for `sshTunnel`, without a passphrase; default: what the client's configuration and "
+            "the agent offer.",
+            name="sshKeyFile",
+        ),
+    )
+    ssh_known_hosts_file: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a file",
+            "Host keys that `sshTunnel` trusts, and no others; default: the client's own. An unknown key is "
+            "always refused.",
+            name="sshKnownHostsFile",
+        ),
+    )
+    proxy: Proxy | None = field(
+        default=None,
+        metadata=option(
+            proxy,
+            "socks5://HOST[:PORT] | http://HOST[:PORT]",
+            "Proxy through which every connection goes (SOCKS5, or HTTP with CONNECT); it resolves the "
+            "server's name.",
+            name="proxy",
+            is_hidden=True,
+        ),
+    )
+    proxy_user: str | None = field(
+        default=None, metadata=option(str, "a user name", "User of the proxy.", name="proxyUser")
+    )
+    proxy_password: Secret = field(
+        default=Secret(""),
+        metadata=option(
+            Secret,
+            "the password, ${env:NAME} or ${file:PATH}",
+            "Password of `proxyUser`; both protocols send it to the proxy unencrypted.",
+            name="proxyPassword",
+            is_hidden=True,
+        ),
+    )
+
+    def __str__(self) -> str:
+        """For messages, to be added to "connecting to ..."; "" for the direct way."""
+        if self.ssh_tunnel is not None:
+            return f" through the SSH server `{self.ssh_tunnel}`"
+        return "" if self.proxy is None else f" through the proxy `{self.proxy}`"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """The options of one stream, in the order of the documentation.
 
-    `dialect`, `host`, `port` and `database` are the option `url`; `tls` holds the options `tls*`.
+    `dialect`, `host`, `port` and `database` are the option `url`; `tls` holds the options `tls*`, `route`
+    those of SSH and proxies.
     """
 
     dialect: str
@@ -251,6 +330,24 @@ class SourceOptions:
             "the password, ${env:NAME} or ${file:PATH}",
             "Password of `user`; a reference is resolved on the driver's machine when a batch needs it.",
             is_hidden=True,
+        ),
+    )
+    authentication: str = field(
+        default=PASSWORD,
+        metadata=option(
+            one_of(*AUTHENTICATIONS),
+            " | ".join(AUTHENTICATIONS),
+            "How `user` logs in: by `password`, or by a token that each process requests for its connections "
+            "from the cloud that it runs in (guide: connections).",
+        ),
+    )
+    aws_region: str | None = field(
+        default=None,
+        metadata=option(
+            aws_region,
+            "a region",
+            "`aws-rds-iam`: the region of the server; default: the one in the name of its host, else the "
+            "environment's.",
         ),
     )
     tables: tuple[str, ...] = field(
@@ -703,6 +800,7 @@ class SourceOptions:
         metadata=_message_prefixes(_MESSAGE_PREFIXES[1], "all but those whose prefix matches"),
     )
     tls: TlsOptions = TlsOptions()
+    route: RouteOptions = RouteOptions()
     capture_helper_tables: bool = field(
         default=False,
         metadata=option(
@@ -849,9 +947,31 @@ class SourceOptions:
     )
 
     @property
-    def extra(self) -> str | None:
-        """The extra that brings the database's driver."""
-        return of_source(self.dialect)
+    def extras(self) -> tuple[str, ...]:
+        """The extras that bring the database's driver, and what requests tokens."""
+        needed = of_source(self.dialect), of_authentication(self.authentication)
+        return tuple(extra for extra in needed if extra is not None)
+
+    @property
+    def address(self) -> str:
+        """The server and the way to it, for messages."""
+        return f"`{self.host}:{self.port}`{self.route}"
+
+    def for_tasks(self) -> SourceOptions:
+        """The options for other machines, where references of secrets have no meaning: with their values.
+
+        Tokens of a cloud are not among them: each process requests its own.
+
+        Raises:
+            ConfigError: a variable or file that a secret refers to does not exist.
+        """
+        proxy_password = self.route.proxy_password.resolved("the proxy's password")
+        return dataclasses.replace(
+            self,
+            password=self.password.resolved(),
+            archive_key=None if self.archive_key is None else self.archive_key.resolved("`archiveKey`"),
+            route=dataclasses.replace(self.route, proxy_password=proxy_password),
+        )
 
     @property
     def slot(self) -> str:
@@ -913,11 +1033,6 @@ class SourceOptions:
         return ColumnFilter(
             self.column_include_list, self.column_exclude_list, self.skip_messages_without_change
         )
-
-    def with_literal_secrets(self) -> SourceOptions:
-        """The same options for another machine, where references to files and variables have no meaning."""
-        key = None if self.archive_key is None else self.archive_key.resolved("`archiveKey`")
-        return dataclasses.replace(self, password=self.password.resolved(), archive_key=key)
 
     def capturing(self, tables: tuple[str, ...] | None, columns: ColumnFilter | None = None) -> SourceOptions:
         """The options with these patterns of tables, and these columns; None: with their own."""
@@ -1002,7 +1117,7 @@ _URL = Option(
 )
 
 
-def _options_of(cls: type[SourceOptions | TlsOptions]) -> dict[str, Option]:
+def _options_of(cls: type[SourceOptions | TlsOptions | RouteOptions]) -> dict[str, Option]:
     """The options that the fields of `cls` declare, by the fields' names."""
     declared = {}
     for spec in dataclasses.fields(cls):
@@ -1014,6 +1129,7 @@ def _options_of(cls: type[SourceOptions | TlsOptions]) -> dict[str, Option]:
 
 
 _TLS_OPTIONS = _options_of(TlsOptions)
+_ROUTE_OPTIONS = _options_of(RouteOptions)
 _SOURCE_OPTIONS = _options_of(SourceOptions)
 
 
@@ -1022,6 +1138,8 @@ def _in_order() -> Iterator[Option]:
     for spec in dataclasses.fields(SourceOptions):
         if spec.name == "tls":
             yield from _TLS_OPTIONS.values()
+        elif spec.name == "route":
+            yield from _ROUTE_OPTIONS.values()
         elif spec.name in _SOURCE_OPTIONS:
             yield _SOURCE_OPTIONS[spec.name]
 
@@ -1062,9 +1180,18 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     dialect, host, port, database = values["url"]
     tls = {name: values[o.name] for name, o in _TLS_OPTIONS.items() if o.name in values}
     others = {name: values[o.name] for name, o in _SOURCE_OPTIONS.items() if o.name in values}
+    route = {name: values[o.name] for name, o in _ROUTE_OPTIONS.items() if o.name in values}
     options = SourceOptions(
-        dialect=dialect, host=host, port=port, database=database, tls=TlsOptions(**tls), **others
+        dialect=dialect,
+        host=host,
+        port=port,
+        database=database,
+        tls=TlsOptions(**tls),
+        route=RouteOptions(**route),
+        **others,
     )
+    _check_route(options, values.keys(), where)
+    _check_authentication(options, values.keys(), where)
     _check_shape(options.shape, values.keys(), where)
     _check_schema_changes(options, values.keys(), where)
     _check_heartbeat(options, where)
@@ -1186,6 +1313,62 @@ def _check_schema_changes(options: SourceOptions, given: Collection[str], where:
             "targets delete the rows of a dropped table as they do when a table is read again",
             "set onRewrite: refresh and startingPosition: initial, or onDropTable: ignore",
             code="TR-1031",
+        )
+
+
+def _check_route(options: SourceOptions, given: Collection[str], where: str) -> None:
+    """Reject settings of a way that is not taken, two ways, and hosts that no proxy could be told."""
+    if "sshTunnel" in given and "proxy" in given:
+        raise ConfigError(
+            f"{where}s `sshTunnel` and `proxy` exclude each other",
+            "a connection takes one way",
+            "give one of them; `ProxyCommand` in the configuration of `ssh` leads a tunnel through a proxy",
+            code="TR-1005",
+        )
+    for name, needed in (
+        ("sshKeyFile", "sshTunnel"),
+        ("sshKnownHostsFile", "sshTunnel"),
+        ("proxyUser", "proxy"),
+        ("proxyPassword", "proxyUser"),
+    ):
+        if name in given and needed not in given:
+            raise ConfigError(
+                f"{where} `{name}` has no effect without `{needed}`",
+                hint=f"set `{needed}`, or leave `{name}` out",
+                code="TR-1011",
+            )
+    named = options.host if ":" not in options.host else f"[{options.host}]"
+    if ("sshTunnel" in given or "proxy" in given) and not is_host(named):
+        raise ConfigError(
+            f"{where} `url` is wrong",
+            "its host is neither a name of letters, digits, dots and hyphens nor an address",
+            code="TR-1010",
+        )
+
+
+def _check_authentication(options: SourceOptions, given: Collection[str], where: str) -> None:
+    """Reject a password beside a token, and a token that could be sent to somebody else."""
+    if "awsRegion" in given and options.authentication != AWS_RDS_IAM:
+        raise ConfigError(
+            f"{where} `awsRegion` has no effect with `authentication` `{options.authentication}`",
+            hint=f"set `authentication` to {AWS_RDS_IAM}, or leave it out",
+            code="TR-1011",
+        )
+    if options.authentication == PASSWORD:
+        return
+    if "password" in given:
+        raise ConfigError(
+            f"{where}s `password` and `authentication: {options.authentication}` exclude each other",
+            "the token is the password",
+            "leave one of them out",
+            code="TR-1005",
+        )
+    if options.tls.mode not in VERIFIED_TLS:
+        raise ConfigError(
+            f"{where} `authentication: {options.authentication}` needs a verified server",
+            f"with `tlsMode` `{options.tls.mode}` the token could be sent to whoever answers",
+            f"set `tlsMode` to {' or '.join(reversed(VERIFIED_TLS))}, and `tlsCa` to the cloud's authorities",
+            code="TR-3120",
         )
 
 

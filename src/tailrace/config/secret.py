@@ -74,6 +74,9 @@ class Secret:
     def resolved(self, what: str = "the password") -> Secret:
         """The same secret as a literal, for another machine, where references have no meaning.
 
+        Args:
+            what: the setting that refers to it, for errors.
+
         Raises:
             ConfigError: as `resolve`.
         """

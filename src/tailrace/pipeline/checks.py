@@ -8,6 +8,7 @@ by a job.
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 import threading
@@ -303,7 +304,7 @@ def _workers(pipeline: Pipeline, master: str) -> Iterator[Finding]:
         yield _failed(check_, error, "a cluster that can be reached")
         return
     try:
-        answers = _asked(session, pipeline.source.host, pipeline.source.port)
+        answers = _asked(session, pickle.dumps(pipeline.source.for_tasks()))
     finally:
         stop_session(session)
     if answers is None:
@@ -337,12 +338,18 @@ def _workers(pipeline: Pipeline, master: str) -> Iterator[Finding]:
             yield Finding(where, f"tailrace {version}, reaches the source", "")
 
 
-def _asked(session: SparkSession, host: str, port: int) -> list[tuple[str, str, str, str]] | None:
-    """Host, Python, version of tailrace and the problem in reaching the source, of each worker."""
+def _asked(session: SparkSession, options: bytes) -> list[tuple[str, str, str, str]] | None:
+    """Host, Python, version of tailrace and the problem in reaching the source, of each worker.
+
+    Args:
+        session: of the cluster.
+        options: the source's, pickled: a worker without tailrace could not read them.
+    """
 
     def answer(_: Any) -> list[tuple[str, str, str, str]]:
         # defined here: cloudpickle sends it by value, to workers that cannot import this module
         import importlib  # noqa: PLC0415
+        import pickle  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
@@ -351,12 +358,12 @@ def _asked(session: SparkSession, host: str, port: int) -> list[tuple[str, str, 
         except ImportError:
             version = ""
         problem = ""
-        try:
-            socket.create_connection((host, port), 10).close()
-        except OSError as error:
-            problem = str(error)
+        if version == expected:
+            reach = importlib.import_module("tailrace.sources.route").reach
+            problem = reach(pickle.loads(options))  # noqa: S301
         return [(socket.gethostname(), sys.executable, version, problem)]
 
+    expected = __version__
     found: list[tuple[str, str, str, str]] = []
 
     def ask() -> None:

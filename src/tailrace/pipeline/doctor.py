@@ -110,7 +110,7 @@ def _extras(pipeline: Pipeline | None) -> Iterator[Finding]:
     """Which extras are there; one that the pipeline needs must be."""
     needed = set()
     if pipeline is not None:
-        needed = {pipeline.source.extra, *(sink.extra for sink in pipeline.sinks)}
+        needed = {*pipeline.source.extras, *(sink.extra for sink in pipeline.sinks)}
     there = []
     for extra in extras.EXTRAS:
         try:

@@ -154,8 +154,11 @@ def begin_tls(sock: socket.socket, context: ssl.SSLContext, host: str, doing: st
 def keep_alive(sock: socket.socket) -> None:
     """Detect an unresponsive peer after two minutes, whether or not anything is sent to it.
 
-    The system's default is two hours, or a quarter of an hour for sent data to be acknowledged.
+    The system's default is two hours, or a quarter of an hour for sent data to be acknowledged. The socket of
+    a tunnel leads to a program of this machine, which does the same (`sources.ssh`).
     """
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     settings = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
     for name, value in settings.items():

@@ -337,9 +337,9 @@ def test_secrets_are_literals_for_other_machines(monkeypatch):
     assert Path(options.archive).is_absolute()
     monkeypatch.delenv("ARCHIVE_KEY")
     with pytest.raises(ConfigError, match="ARCHIVE_KEY"):
-        options.with_literal_secrets()
+        options.for_tasks()
     monkeypatch.setenv("ARCHIVE_KEY", "k" * 40)
-    literal = options.with_literal_secrets()
+    literal = options.for_tasks()
     monkeypatch.delenv("ARCHIVE_KEY")
     assert literal.archive_key.resolve() == "k" * 40
     assert "k" * 40 not in repr(literal)
@@ -349,3 +349,85 @@ def test_address_of_an_archive_with_a_password_is_refused_without_showing_it():
     with pytest.raises(ConfigError) as caught:
         parse_options({**GIVEN, "archive": "s3://key:geheim@bucket/x"})
     assert "geheim" not in str(caught.value)
+# ---- the way to the server, and how the user logs in ----
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bastion", "bastion"),
+        ("cdc@bastion.example:2222", "cdc@bastion.example:2222"),
+        ("cdc@[fe80::1]:22", "cdc@[fe80::1]:22"),
+        ("cdc@10.0.0.1", "cdc@10.0.0.1"),
+    ],
+)
+def test_ssh_server_is_read_with_and_without_user_and_port(text, shown):
+    options = parse_options({**GIVEN, "sshTunnel": text})
+    assert str(options.route.ssh_tunnel) == shown
+    assert options.address == f"`h:3306` through the SSH server `{shown}`"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cdc:hunter2@bastion",
+        "-oProxyCommand=hunter2",
+        "-oProxyCommand=hunter2@bastion",
+        "cdc@-hunter2",
+        "cdc@bastion hunter2",
+        "cdc@bastion:0",
+        "cdc@bastion:99999",
+        "ssh://hunter2@bastion",
+        "",
+    ],
+)
+def test_ssh_server_that_is_none_is_refused_and_not_shown(text):
+    with pytest.raises(ConfigError, match="`sshTunnel` is wrong") as error:
+        parse_options({**GIVEN, "sshTunnel": text})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["socks5://p", "SOCKS5://p:1080", "socks5://p:1080/"])
+def test_proxy_is_read_with_and_without_a_port(text):
+    assert str(parse_options({**GIVEN, "proxy": text}).route.proxy) == "socks5://p:1080"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["socks5://u:hunter2@p", "https://hunter2", "socks4://hunter2", "p:1080", "http://p:0", "http://p:x"],
+)
+def test_proxy_that_is_none_is_refused_and_not_shown(text):
+    with pytest.raises(ConfigError, match="`proxy` is wrong") as error:
+        parse_options({**GIVEN, "proxy": text})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sshTunnel": "b", "proxy": "http://p"}, "`sshTunnel` and `proxy` exclude each other"),
+        ({"sshKeyFile": "/k"}, "`sshKeyFile` has no effect without `sshTunnel`"),
+        ({"sshKnownHostsFile": "/k", "proxy": "http://p"}, "`sshKnownHostsFile` has no effect"),
+        ({"proxyUser": "u"}, "`proxyUser` has no effect without `proxy`"),
+        ({"proxy": "http://p", "proxyPassword": "x"}, "`proxyPassword` has no effect without `proxyUser`"),
+        ({"url": "mysql://h%0d%0aX", "proxy": "http://p"}, "`url` is wrong"),
+    ],
+)
+def test_settings_of_a_way_that_is_not_taken_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_options({**GIVEN, **given})
+
+
+def test_tasks_get_secrets_and_no_references(monkeypatch):
+    monkeypatch.setenv("PW", "of-the-user")
+    monkeypatch.setenv("PROXY", "of-the-proxy")
+    given = {"password": "${env:PW}", "proxy": "http://p", "proxyUser": "u", "proxyPassword": "${env:PROXY}"}
+    options = parse_options({**GIVEN, **given})
+    for secret in ("of-the-user", "of-the-proxy"):
+        assert secret not in repr(options.for_tasks())
+        assert secret.encode() not in pickle.dumps(options)
+        assert secret.encode() in pickle.dumps(options.for_tasks())
+    monkeypatch.delenv("PROXY")
+    with pytest.raises(ConfigError, match="`PROXY` is not set") as error:
+        options.for_tasks()
+    assert "the proxy's password refers to it" in str(error.value)

@@ -148,7 +148,7 @@ def connect(options: SourceOptions, *, purpose: str) -> BoundedConnection:
         DecodeError: the server violates the protocol.
         ConfigError: the password, a key or a TLS file cannot be read.
     """
-    doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
+    doing = f"connecting to {options.address} as `{options.user}` for {purpose}"
     return log_in(BoundedConnection(options, doing, _set_up, sql_mode=""))
 
 

@@ -23,12 +23,12 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pg8000.exceptions import DatabaseError, InterfaceError
 
-from tailrace.config.options import SourceOptions
+from tailrace.config.options import RouteOptions, SourceOptions
 from tailrace.errors import (
     DecodeError,
     SchemaMismatchError,
@@ -42,6 +42,8 @@ from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
 from tailrace.sources.postgres.protocol.driver import BoundedCore, no_server
 from tailrace.sources.postgres.wire.types import SESSION_SETTINGS
+from tailrace.sources.route import connected
+from tailrace.sources.tokens import login_secret
 
 #: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -135,21 +137,19 @@ class Connection:
     Args:
         core: pg8000's connection.
         sock: its socket, TLS or plain.
-        timeout_s: the time limit of an answer.
-        lock_timeout_s: how long statements wait for a lock on a table, as far as they are limited.
+        options: the server, the way to it, and time limits.
 
     Attributes:
-        timeout_s: the first one.
-        lock_timeout_s: the second one.
+        timeout_s: the time limit of an answer.
+        lock_timeout_s: how long statements wait for a lock on a table, as far as they are limited.
     """
 
-    def __init__(
-        self, core: BoundedCore, sock: socket.socket, timeout_s: float, lock_timeout_s: float
-    ) -> None:
+    def __init__(self, core: BoundedCore, sock: socket.socket, options: SourceOptions) -> None:
         self._core = core
-        self.timeout_s = timeout_s
-        self.lock_timeout_s = lock_timeout_s
-        self._deadline = Deadline(timeout_s)
+        self._options = options
+        self.timeout_s = options.query_timeout_ms / 1000
+        self.lock_timeout_s = options.lock_timeout_ms / 1000
+        self._deadline = Deadline(self.timeout_s)
         self.socket = sock
         self.is_open = True
 
@@ -349,12 +349,20 @@ class Connection:
     def cancel(self) -> None:
         """Ask the server to cancel what it executes for this connection; another thread may wait for it."""
         request = _CANCEL_REQUEST + self._core.cancel_key
-        with contextlib.suppress(OSError):  # it is a request: the server may have executed it already
+        options = self._options
+        if options.route == RouteOptions():  # a name may have several addresses
             host, port, *_ = self.socket.getpeername()
-            with socket.create_connection((host, port), _CANCEL_S) as sock:
-                sock.sendall(_LENGTH.pack(4 + len(request)) + request)
-                sock.settimeout(_CANCEL_S)
-                sock.recv(1)  # the server closes once it has sent the signal
+            options = replace(options, host=host, port=port)
+        deadline = Deadline(_CANCEL_S if options.route == RouteOptions() else self.timeout_s)
+        # it is a request: the server may have executed it already
+        with (
+            contextlib.suppress(OSError, SourceError),
+            connected(options, deadline, "cancelling a statement") as sock,
+            sock,
+        ):
+            sock.settimeout(_CANCEL_S)
+            sock.sendall(_LENGTH.pack(4 + len(request)) + request)
+            sock.recv(1)  # the server closes once it has sent the signal
 
     def break_off(self) -> None:
         """Close the connection at once, even while the server is sending; interrupts its reader."""
@@ -399,27 +407,29 @@ def connect(
         DecodeError: the server violates the protocol.
         ConfigError: the password or a TLS file cannot be read.
     """
-    doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
+    doing = f"connecting to {options.address} as `{options.user}` for {purpose}"
     context = network.tls_context(options.tls)
+    password = login_secret(options, doing)
     deadline = Deadline(options.connect_timeout_ms / 1000)
     limits = (0, 0) if replication or writes else _limits_ms(options, rows=rows)
     sock: socket.socket | None = None
     try:
-        sock = _open_socket(options, context, doing, deadline)
-        core = BoundedCore(
-            options,
-            doing,
-            sock,
-            deadline,
-            replication="database" if replication else None,
-            startup_params={
-                **SESSION_SETTINGS,
-                "options": _SETTINGS.format(*limits) + ("" if writes else _NO_HIDDEN_ROWS),
-            },
-        )
+        with connected(options, deadline, doing) as plain:
+            sock = _encrypted(plain, options, context, doing, deadline)
+            core = BoundedCore(
+                options,
+                doing,
+                password,
+                sock,
+                deadline,
+                replication="database" if replication else None,
+                startup_params={
+                    **SESSION_SETTINGS,
+                    "options": _SETTINGS.format(*limits) + ("" if writes else _NO_HIDDEN_ROWS),
+                },
+            )
         sock.settimeout(None)
-        lock_timeout_s = options.lock_timeout_ms / 1000
-        connection = Connection(core, sock, options.query_timeout_ms / 1000, lock_timeout_s)
+        connection = Connection(core, sock, options)
         if connection.version >= _TRANSACTION_TIMEOUT:
             connection.rows("SET transaction_timeout = 0")
         for statement in () if replication or writes else options.database_initial_statements:
@@ -442,39 +452,39 @@ def _limits_ms(options: SourceOptions, *, rows: bool) -> tuple[int, int]:
     return min(statement, _LONGEST_MS), min(options.lock_timeout_ms, _LONGEST_MS)
 
 
-def _open_socket(
-    options: SourceOptions, context: ssl.SSLContext | None, doing: str, deadline: Deadline
+def _encrypted(
+    sock: socket.socket,
+    options: SourceOptions,
+    context: ssl.SSLContext | None,
+    doing: str,
+    deadline: Deadline,
 ) -> socket.socket:
-    sock = network.open_socket(options.host, options.port, deadline)
-    try:
-        network.keep_alive(sock)
-        if context is None:
-            return sock
+    """The connected socket with TLS, as far as that is wanted and offered."""
+    network.keep_alive(sock)
+    if context is None:
+        return sock
+    sock.settimeout(deadline.left())
+    sock.sendall(_SSL_REQUEST)
+    answer = sock.recv(1)
+    if answer == b"S":
+        if select.select([sock], [], [], 0)[0]:  # they would pass for bytes received over TLS
+            raise no_server(doing, "bytes before the start of TLS")
         sock.settimeout(deadline.left())
-        sock.sendall(_SSL_REQUEST)
-        answer = sock.recv(1)
-        if answer == b"S":
-            if select.select([sock], [], [], 0)[0]:  # they would pass for bytes received over TLS
-                raise no_server(doing, "bytes before the start of TLS")
-            sock.settimeout(deadline.left())
-            return network.begin_tls(sock, context, options.host, doing)
-        if not answer:
-            raise InterfaceError("the server closed the connection instead of starting TLS")
-        if answer == b"E":
-            raise InterfaceError("the server refused the connection before TLS")
-        if answer != b"N":
-            raise no_server(doing, f"it answered {answer!r} to a request for TLS")
-        if options.tls.mode == "preferred":
-            return sock
-        raise SourceError(
-            f"{doing} failed: the server offers no TLS",
-            None,
-            "give the server a certificate (ssl = on), or set tlsMode to preferred or disabled",
-            code="TR-3006",
-        )
-    except BaseException:
-        sock.close()
-        raise
+        return network.begin_tls(sock, context, options.host, doing)
+    if not answer:
+        raise InterfaceError("the server closed the connection instead of starting TLS")
+    if answer == b"E":
+        raise InterfaceError("the server refused the connection before TLS")
+    if answer != b"N":
+        raise no_server(doing, f"it answered {answer!r} to a request for TLS")
+    if options.tls.mode == "preferred":
+        return sock
+    raise SourceError(
+        f"{doing} failed: the server offers no TLS",
+        None,
+        "give the server a certificate (ssl = on), or set tlsMode to preferred or disabled",
+        code="TR-3006",
+    )
 
 
 def error_fields(payload: bytes) -> dict[str, str]:

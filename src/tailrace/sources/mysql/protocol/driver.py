@@ -29,6 +29,8 @@ from tailrace.errors import ConfigError, DecodeError, SourceError, TailraceError
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, ROW_COST, VALUE_COST, Deadline
 from tailrace.sources.mysql.protocol.login import METHODS, first_answer
+from tailrace.sources.route import connected
+from tailrace.sources.tokens import login_secret
 
 _RECEIVE_BYTES = 64 << 10
 _utf8: Any = charset_by_name("utf8mb4")
@@ -51,7 +53,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         given: further arguments of PyMySQL.
 
     Raises:
-        ConfigError: the password or a TLS file cannot be read.
+        ConfigError: a TLS file cannot be read.
     """
 
     _sock: Any
@@ -66,6 +68,8 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         loads: bool = False,
         **given: Any,
     ) -> None:
+        if "\0" in options.user:
+            raise ConfigError("the user's name holds a NUL character", code="TR-1103")
         self.options = options
         self.doing = doing
         self._whole: Deadline | None = None
@@ -76,15 +80,12 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         self._deadline = Deadline(options.connect_timeout_ms / 1000)
         self._room = self._columns = 0
         self._is_first = False
-        if "\0" in options.user:
-            raise ConfigError("the user's name holds a NUL character", code="TR-1103")
         # certificates that MySQL generates itself are not strict X.509
         self._context = network.tls_context(options.tls, strict_x509=False)
         super().__init__(
             host=options.host,
             port=options.port,
             user=options.user,
-            password=options.password.resolve().encode(),  # bytes: else PyMySQL encodes latin1
             charset="utf8mb4",
             autocommit=True,
             program_name="tailrace",
@@ -158,25 +159,27 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
 
     # ---- log-in ----
 
-    def connect(self, sock: Any = None) -> None:
+    def connect(self, sock: Any = None) -> None:  # noqa: ARG002 - PyMySQL's signature
         """Connect, log in and set the session up; also again.
 
         Raises PyMySQL's errors and ours.
         """
+        # now: a token of a cloud is valid for some minutes; bytes: PyMySQL would encode a text as latin1
+        self.password = login_secret(self.options, self.doing).encode()
         self._deadline = Deadline(self.options.connect_timeout_ms / 1000, self._whole)
         self._room = LOGIN_BYTES
         self._logged_in = False
         self._auth_plugin_name, self.salt = "", b""
         self._ahead.clear()
         with self._understood("the log-in"):
-            sock = network.open_socket(self.options.host, self.options.port, self._deadline)
-            super().connect(sock)
-            try:
-                network.keep_alive(self._sock)
-                self._set_up(self)
-            except BaseException:
-                self._force_close()
-                raise
+            with connected(self.options, self._deadline, self.doing) as connected_socket:
+                super().connect(connected_socket)
+                try:
+                    network.keep_alive(self._sock)
+                    self._set_up(self)
+                except BaseException:
+                    self._force_close()
+                    raise
             self._logged_in = True
 
     def _get_server_information(self) -> None:

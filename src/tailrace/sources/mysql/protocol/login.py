@@ -1,7 +1,7 @@
 """Answers to a server's requests for the password that keep the password safe.
 
-    mysql_native_password, caching_sha2_password (short form), client_ed25519   a scramble or signature of the
-                                                        server's challenge: answered on any connection
+    mysql_native_password, caching_sha2_password (short), client_ed25519, parsec  a scramble or signature
+                                                        of the server's challenge: answered on any connection
     caching_sha2_password (full form), sha256_password  the password: over TLS as it is; else encrypted by the
                                                         server's key, if it is pinned or may be retrieved
     mysql_clear_password, dialog                        the password: over TLS, or where allowed
@@ -11,16 +11,19 @@ The server chooses the method, and may change it halfway (an "auth switch"). So 
 unless TLS verifies the certificate. A challenge must have all its 20 bytes: the scramble of a shorter one
 would allow looking the password up in a precomputed table.
 
-Source: MySQL source documentation, "Authentication Methods".
+Source: MySQL source documentation, "Authentication Methods"; MariaDB documentation, "Authentication Plugin -
+PARSEC".
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
+from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 from pymysql import _auth
 
 from tailrace.config.options import SourceOptions
@@ -28,8 +31,14 @@ from tailrace.errors import ConfigError, DecodeError, SourceError
 
 CHALLENGE_BYTES = 20
 _SIGNED_BYTES = 32
+#: `parsec`: bytes of the salt; rounds of the derivation, which a server may double so many times.
+_SALT_BYTES, _FIRST_ROUNDS, _MOST_ROUNDS = 18, 1024, 3
 _EXTRA = 0x01
 _FAST_OK, _FULL = 3, 4
+#: How `dialog` asks for a password: modules of PAM have words of their own, or none.
+_PROMPTS = (b"password:", b"")
+#: First bytes of a last question: with the answer shown, and hidden.
+_LAST = (b"\x03", b"\x05")
 #: Prompts of `dialog` that are answered: password and perhaps a second one for it.
 _MOST_PROMPTS = 8
 
@@ -132,10 +141,29 @@ class _Signed(_Method):
             raise SourceError(
                 f"{self._peer.doing} failed: authentication by `{self.name}` needs the package PyNaCl",
                 None,
-                "pip install pynacl",
+                "pip install 'tailrace[mariadb]'",
                 code="TR-3105",
             ) from None
         return self._peer.exchange(signature)
+
+
+class _Parsec(_Method):
+    """MariaDB's: a signature by a key that is derived from the password."""
+
+    name = "parsec"
+
+    def authenticate(self, packet: Any) -> Any:
+        peer = self._peer
+        challenge = self._challenge(packet, _SIGNED_BYTES)
+        terms: bytes = peer.exchange(b"").get_all_data().removeprefix(b"\x01")  # asks for the salt
+        if len(terms) != 2 + _SALT_BYTES or terms[:1] != b"P" or terms[1] > _MOST_ROUNDS:
+            raise DecodeError(
+                f"{peer.doing} failed: the server's terms for `{self.name}` are malformed", code="TR-3108"
+            )
+        derive = PBKDF2HMAC(hashes.SHA512(), _SIGNED_BYTES, terms[2:], _FIRST_ROUNDS << terms[1])
+        key = ed25519.Ed25519PrivateKey.from_private_bytes(derive.derive(peer.password))
+        nonce = os.urandom(_SIGNED_BYTES)
+        return peer.exchange(nonce + key.sign(challenge + nonce))
 
 
 class _Sha256(_Method):
@@ -221,12 +249,12 @@ class _Dialog(_Clear):
         self._require_allowed()
         prompt: bytes = packet.read_all()
         for _ in range(_MOST_PROMPTS):
-            if prompt[1:] != b"Password: ":
+            if prompt[1:].strip().lower() not in _PROMPTS:
                 raise DecodeError(
                     f"{self._peer.doing} failed: the server requests more than a password", code="TR-3108"
                 )
             packet = self._peer.exchange(self._peer.password + b"\0")
-            if packet.is_ok_packet() or prompt[0] & 1:
+            if packet.is_ok_packet() or prompt[:1] in _LAST:
                 return packet
             prompt = packet.get_all_data()
         raise DecodeError(
@@ -269,7 +297,8 @@ def first_answer(peer: Peer, method: str) -> bytes:
 
 
 METHODS: dict[str, type[_Method]] = {
-    method.name: method for method in (_Native, _CachingSha2, _Sha256, _Clear, _Dialog, _Signed, _Old)
+    method.name: method
+    for method in (_Native, _CachingSha2, _Sha256, _Clear, _Dialog, _Signed, _Parsec, _Old)
 }
 
 

@@ -158,6 +158,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
     Args:
         options: server, user, rules for the password, limits.
         doing: what is being done, for errors.
+        password: the password or token.
         sock: connected, TLS or plain.
         deadline: of the log-in.
         given: further arguments of pg8000.
@@ -166,9 +167,16 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
     """
 
     def __init__(
-        self, options: SourceOptions, doing: str, sock: socket.socket, deadline: Deadline, **given: Any
+        self,
+        options: SourceOptions,
+        doing: str,
+        password: str,
+        sock: socket.socket,
+        deadline: Deadline,
+        **given: Any,
     ) -> None:
         self._options, self._doing, self._tls = options, doing, sock
+        self._password = password
         self._scram: scramp.ScramClient | None = None
         self._is_proved = False
         self.whole: Deadline | None = None
@@ -242,7 +250,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
     def handle_AUTHENTICATION_REQUEST(self, data: bytes, context: Any) -> None:  # noqa: ARG002, N802
         """Answer a request for the password, as far as the password stays safe."""
         (code,) = _INT.unpack_from(data)
-        password = self._options.password.resolve()
+        password = self._password
         try:
             match code:
                 case 0:  # success
