@@ -2276,6 +2276,44 @@ CATALOGUE = {
         "Alter it back; or drop the table, and have the source's read again: `tailrace resync`. Further "
         "columns, codecs and LowCardinality do no harm.",
     ),
+    "TR-7707": Condition(
+        "change log `<target>` lacks changes that were written",
+        (TransientSinkError,),
+        "After a batch was written, the table has fewer rows of it than the batch has changes: something "
+        "deletes rows (a TTL, a mutation), or a replica answers that does not have them yet.",
+        "The batch is written again. If that does not help, because rows of it were deleted, let the server "
+        "forget the blocks: `ALTER TABLE ... MODIFY SETTING non_replicated_deduplication_window = 0`, then "
+        "the same with 10000.",
+    ),
+    "TR-7708": Condition(
+        "change log `<target>` has changes twice",
+        (StateError,),
+        "After a batch was written, the table has more rows of it than the batch has changes: the server has "
+        "forgotten blocks that it was to remember, or somebody has copied rows.",
+        "Run the statements of the hint, which delete the rows of this batch alone, then start the pipeline: "
+        "it writes the batch again.",
+    ),
+    "TR-7709": Condition(
+        "target `<target>` cannot be sorted, or partitioned, by <columns>",
+        (SinkError,),
+        "ClickHouse replaces a row by another one with the same values of the columns that the table is "
+        "sorted by, in the same partition. With other columns than the key's, old rows would stay.",
+        "List the columns of the key at `order-by`, in any order, and use no others in `partition-by`.",
+    ),
+    "TR-7710": Condition(
+        "change log `<target>` remembers too few blocks",
+        (SinkError,),
+        "The table's `non_replicated_deduplication_window` (of replicas: `replicated_deduplication_window`) "
+        "is smaller than a batch's number of blocks: a batch that comes again could be there twice.",
+        "Run the statement of the hint, which sets a larger one.",
+    ),
+    "TR-7711": Condition(
+        "ClickHouse would insert rows asynchronously",
+        (SinkError,),
+        "The server keeps `async_insert = 1` for this user, whatever the sink asks for. Such an INSERT "
+        "returns before its rows are there.",
+        "Allow the user to set `async_insert`, or set it to 0 in the user's profile.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

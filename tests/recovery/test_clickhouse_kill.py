@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from tailrace.sinks.clickhouse.sql import name as quoted
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.kills import KILLS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess
@@ -51,4 +52,41 @@ def test_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, killed):
 def test_tables_are_exact_after_fifty_random_kills(mysql, busy, killed):
     run, check = killed
     run_with_random_kills(mysql, busy, run, 50)
+    check()
+
+
+@pytest.fixture
+def killed_log(request, mysql, busy, tmp_path):
+    """As `killed`, with change logs: each change once, and what they add up to equals the source's tables."""
+    target = target_of(request)
+    sink = {"type": "clickhouse", "url": target.settings.url, "mode": "changelog"}
+    run = PipelineProcess(
+        tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_CHUNKS, **{"max-bytes-per-trigger": "100k"}
+    )
+
+    def check():
+        for subject in TABLES:
+            table = f"{busy}.{subject.name}"
+            wanted = [held(row) for row in source_rows(mysql, table)]
+            (counts,) = target.select(
+                f"SELECT toInt64(count()) AS n, toInt64(uniqExact(_seq)) AS seqs FROM {target.name(table)}"
+            )
+            assert counts["n"] == counts["seqs"]
+            key = ", ".join(quoted(name) for name in subject.key)
+            last = target.select(
+                f"SELECT * FROM (SELECT * FROM {target.name(table)} ORDER BY _seq DESC LIMIT 1 BY {key})"
+                " WHERE _op != 'd'"
+            )
+            found = [{name: row[name] for name in wanted[0]} for row in last]
+            assert in_order(found) == in_order(wanted)
+
+    return run, check
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_change_logs_have_each_change_once_after_kills_at_every_failpoint(mysql, busy, killed_log):
+    run, check = killed_log
+    own = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
+    run_through(mysql, busy, run, (*KILLS, *own))
     check()
