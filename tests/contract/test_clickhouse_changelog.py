@@ -93,6 +93,28 @@ def test_batch_that_broke_off_is_completed_whatever_its_cells_tasks_and_order_ar
     assert ids(target) == list(range(100))
 
 
+def test_rows_of_a_snapshot_which_have_one_seq_are_divided_the_same_way(
+    spark: SparkSession, target: Target, settings: ClickHouseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    numbers = list(range(60))
+
+    def batch(order: list[int]) -> CellBatch:
+        cells = []
+        for part in (order[:20], order[20:]):
+            found = changes(SCHEMA, [("r", None, {"id": i, "name": "x"}) for i in part])
+            seq = pa.repeat(f"{7:032x}", len(part))
+            origin = found.origin.set_column(0, found.origin.schema.field(0), seq)
+            cells.append(("snapshot", replace(found, before=None, origin=origin)))
+        return cell_batch(spark, 0, cells)
+
+    first, second = (ClickHouseLogSink(settings, Router([])) for _ in range(2))
+    attempt_of(first, batch(numbers), fails=False)
+    attempt_of(second, batch(numbers[::-1]), fails=False, knows=False)
+    attempt_of(first, batch(numbers[30:] + numbers[:30]), fails=False)
+    assert sorted(ids(target)) == numbers
+
+
 def attempt_of(sink: ClickHouseLogSink, batch: CellBatch, *, fails: bool, knows: bool = True) -> None:
     """An attempt to write a batch, with the tasks in this process."""
     sink._open()

@@ -76,7 +76,7 @@ class Target:
     def changes(self, target: str) -> list[Change]:
         """A change log's changes, in order."""
         found = []
-        for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq"):
+        for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq, _op != 'r'"):
             columns = {k: v for k, v in row.items() if k not in _OF_LOG and not k.startswith(BEFORE)}
             before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
             found.append(as_change(row["_op"], columns, before if row["_op"] == "u" else None))

@@ -1,10 +1,10 @@
 """How the changes of a batch become the parts of a change log, each of which is inserted once.
 
-    the changes of one table and kind ──▶ buckets by the hash of `_seq` ──▶ sorted by `_seq` ──▶ parts
+    the changes of one table and kind ──▶ buckets, by their hash ──▶ sorted by `_seq` and hash ──▶ parts
 
 A part is one INSERT of one block, and has a name: the same part of a batch that comes again has the same
 changes. So it depends on nothing but the changes: their number makes the number of buckets, their sizes the
-ends of parts. It depends on no setting, no cell, no order of Spark's, and not on other tables of the target:
+ends of parts. (The rows of a snapshot in one batch have one `_seq`: the hash tells them apart.) It depends on no setting, no cell, no order of Spark's, and not on other tables of the target:
 one of these may be parked, and left out, when the batch comes again.
 
 What inserts a part once:
@@ -24,7 +24,7 @@ next. tests/unit/sinks/clickhouse/test_division.py has its fixture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -43,17 +43,31 @@ def bucket_count(changes: int) -> int:
     return max(1, -(-changes // _CHANGES))
 
 
-def buckets_of(seq: pa.Array, count: int) -> np.ndarray:
+def hashes_of(seq: pa.Array, rows: pa.RecordBatch) -> pa.Array:
+    """What tells changes apart, the same for equal ones.
+
+    Args:
+        seq: their `_seq`.
+        rows: the row after each change, or the deleted one.
+    """
+    return pa.array(hash_rows([seq, *rows.columns], len(seq)))
+
+
+def buckets_of(hashes: pa.Array, count: int) -> np.ndarray:
     """The bucket of each change."""
-    if count == 1:
-        return np.zeros(len(seq), np.int64)
-    return ((hash_rows([seq], len(seq)) >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
+    return ((hashes.to_numpy() >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
 
 
-def sizes_of(images: pa.RecordBatch) -> pa.Array:
-    """Some measure of each row's bytes, the same for equal rows."""
-    sizes = np.full(images.num_rows, _VALUE_BYTES * images.num_columns, np.int64)
-    for column in images.columns:
+def sizes_of(columns: int, images: Iterable[pa.StructArray], rows: int) -> pa.Array:
+    """Some measure of each change's bytes, the same for equal ones.
+
+    Args:
+        columns: number of the table's columns.
+        images: the rows before and after the changes, as far as some change has one.
+        rows: number of changes.
+    """
+    sizes = np.full(rows, 2 * _VALUE_BYTES * columns, np.int64)
+    for column in (column for image in images for column in image.flatten()):
         if pa.types.is_list(column.type):
             sizes += _VALUE_BYTES * pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
             items = column.flatten()
@@ -67,7 +81,7 @@ def sizes_of(images: pa.RecordBatch) -> pa.Array:
 
 
 def parts(sizes: pa.Array) -> Iterator[tuple[int, int]]:
-    """The first row and the number of rows of each part of a bucket, whose rows are sorted by `_seq`."""
+    """The first row and the number of rows of each part of a bucket, whose rows are sorted."""
     numbers = np.cumsum(sizes.to_numpy()) // _BYTES
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):

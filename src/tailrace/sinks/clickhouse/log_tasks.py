@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
 from tailrace.errors import TailraceError, concerning
 from tailrace.failpoints import failpoint
+from tailrace.formats.row import to_rows
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
 from tailrace.model.moments import rows_to_python
@@ -29,7 +30,14 @@ from tailrace.sinks.base import CellBatch
 from tailrace.sinks.clickhouse import quarantine
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import BATCH, BEFORE, PART, Years, fitted, unfit
-from tailrace.sinks.clickhouse.division import bucket_count, buckets_of, part_name, parts, sizes_of
+from tailrace.sinks.clickhouse.division import (
+    bucket_count,
+    buckets_of,
+    hashes_of,
+    part_name,
+    parts,
+    sizes_of,
+)
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.tables import Target
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow
@@ -40,7 +48,8 @@ from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
 Batches = Iterator[pa.RecordBatch]
-_SIZE = "_tailrace_size"
+#: Columns that divide changes.
+_HASH, _SIZE = "_tailrace_hash", "_tailrace_size"
 _BUCKET_COLUMNS = "partition int, target string, source string, kind string, bucket int, changes binary"
 _BUCKET = pa.schema(
     [
@@ -136,7 +145,7 @@ def bucket_cells(task_input: _TaskInput) -> Callable[[Batches], Batches]:
                 changes = decode_cell(cell.as_buffer())
                 with concerning(changes.table.id, sink=True):
                     rows = _rows(changes, target)
-                    numbers = buckets_of(rows.column("_seq"), task_input.counts[group])
+                    numbers = buckets_of(rows.column(_HASH), task_input.counts[group])
                     for bucket in sorted(set(numbers.tolist())):
                         chosen = rows.filter(pa.array(numbers == bucket))
                         first = zlib.crc32(":".join(group).encode())
@@ -154,14 +163,13 @@ def bucket_cells(task_input: _TaskInput) -> Callable[[Batches], Batches]:
 
 
 def _rows(changes: ChangeBatch, target: Target) -> pa.RecordBatch:
-    """Rows of a change log, as Arrow has them, each with its size."""
+    """Rows of a change log, as Arrow has them, each with what divides them."""
     images = [image for image in (changes.before, changes.after) if image is not None]
-    sizes = [
-        sizes_of(pa.RecordBatch.from_arrays(image.flatten(), names=[x.name for x in image.type]))
-        for image in images
-    ]
-    total = sizes[0] if len(sizes) == 1 else pc.add(*sizes)
-    return log_rows(target.schema.arrow)(changes).append_column(_SIZE, total)
+    shown = to_rows(changes).select(changes.table.arrow.names)
+    hashes = hashes_of(changes.origin.column("seq"), shown)
+    sizes = sizes_of(len(changes.table.columns), images, len(changes))
+    rows = log_rows(target.schema.arrow)(changes)
+    return rows.append_column(_HASH, hashes).append_column(_SIZE, sizes)
 
 
 def insert_buckets(task_input: _TaskInput) -> Callable[[Batches], Batches]:
@@ -207,12 +215,12 @@ def _insert(
 ) -> int:
     """Insert the changes of a bucket; returns how many were put into quarantine."""
     rows = pa.Table.from_batches(batches)
-    rows = rows.take(pc.sort_indices(rows.column("_seq"))).combine_chunks()
+    rows = rows.sort_by([("_seq", "ascending"), (_HASH, "ascending")]).combine_chunks()
     there = (attempt.present or {}).get(target.name, {})
     quarantined = 0
     for number, (start, count) in enumerate(parts(rows.column(_SIZE).combine_chunks())):
         name = part_name(*of, number)
-        part = rows.slice(start, count).drop_columns([_SIZE])
+        part = rows.slice(start, count).drop_columns([_HASH, _SIZE])
         stored, refused = _stored(attempt, target, of[0], part)
         quarantined += refused
         n = stored.num_rows

@@ -10,11 +10,13 @@ from tailrace.sinks.clickhouse import division
 
 def test_changes_go_to_the_buckets_that_they_have_always_gone_to() -> None:
     """A batch that one version has begun is completed by another one."""
-    seqs = pa.array([f"{n:032x}" for n in range(20)])
-    found = division.buckets_of(seqs, 5).tolist()
-    assert found == [4, 1, 3, 2, 1, 4, 0, 0, 3, 1, 3, 0, 0, 4, 1, 1, 2, 0, 1, 0]
-    assert division.buckets_of(seqs[7:12], 5).tolist() == found[7:12]
-    assert division.buckets_of(seqs, 1).tolist() == [0] * 20
+    seqs = pa.array([f"{n // 4:032x}" for n in range(20)])  # four rows of a snapshot each
+    rows = pa.RecordBatch.from_pydict({"id": pa.array(range(20), pa.int32()), "s": ["x", None] * 10})
+    hashes = division.hashes_of(seqs, rows)
+    found = division.buckets_of(hashes, 5).tolist()
+    assert found == [0, 0, 1, 0, 3, 4, 4, 1, 1, 4, 4, 4, 4, 4, 1, 4, 1, 4, 2, 3]
+    assert division.hashes_of(seqs[7:12], rows[7:12]).equals(hashes[7:12])
+    assert division.buckets_of(hashes, 1).tolist() == [0] * 20
     assert [division.bucket_count(n) for n in (0, 1, 50_000, 50_001, 1_000_000)] == [1, 1, 1, 2, 20]
 
 
@@ -34,14 +36,19 @@ def test_size_of_a_row_is_that_of_its_values_however_arrow_holds_them() -> None:
             "v": pa.array([[1.0], [], None], pa.list_(pa.float32())),
         }
     )
-    (batch,) = rows.to_batches()
-    assert division.sizes_of(batch).to_pylist() == [32 + 2 + 16 + 1 + 8, 32, 32 + 2]
+    (image,) = rows.to_struct_array().chunks
+
+    def sizes(*images: pa.StructArray) -> list[int]:
+        return division.sizes_of(4, images, len(images[0])).to_pylist()
+
+    found = sizes(image)
+    assert found == [64 + 2 + 16 + 1 + 8, 64, 64 + 2]
     for start in range(3):
-        assert (
-            division.sizes_of(batch.slice(start)).to_pylist() == division.sizes_of(batch).to_pylist()[start:]
-        )
-    odd = rows.take(pa.array([2, 0])).combine_chunks().to_batches()[0]
-    assert division.sizes_of(odd).to_pylist() == [34, 59]
+        assert sizes(image[start:]) == found[start:]
+    assert sizes(image.take(pa.array([2, 0]))) == [found[2], found[0]]
+    # an image that no row of a cell has is there, or not
+    assert sizes(image, pa.nulls(3, image.type)) == found
+    assert sizes(image, image) == [2 * n - 64 for n in found]
 
 
 @pytest.mark.parametrize("table", ["shop.t", "a:b.c:d"])
