@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -92,6 +92,13 @@ class ClickHouseClient:
             answer = self._connected().raw_query(query, settings=dict(_SELECT), fmt="ArrowStream")
         with pa.ipc.open_stream(answer) as reader:
             return reader.read_all()
+
+    def stream(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The result of a SELECT part by part; see `select`."""
+        with _errors(shows=True):
+            answer: Any = self._connected().raw_stream(query, settings=dict(_SELECT), fmt="ArrowStream")
+        with closing(answer), pa.ipc.open_stream(answer) as reader:
+            yield from reader
 
     def insert(self, table: str, rows: pa.Table, *, token: str | None = None) -> None:
         """Insert rows, in one block.

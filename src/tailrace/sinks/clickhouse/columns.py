@@ -18,6 +18,7 @@ becomes 0, a date beyond the range another one. So `fitted` does.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -231,6 +232,38 @@ def fitted(
 
 def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def read_as(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values as ClickHouse returns them (texts as bytes) as a column's own: the inverse of what is stored."""
+    if not _is_list(type_):
+        return array if array.type == type_ else array.cast(type_)
+    if _is_list(array.type):
+        if pa.types.is_list(array.type) and pa.types.is_binary(array.type.value_type):
+            array = array.cast(pa.list_(pa.string())) if type_.value_type == pa.string() else array
+        return array.cast(type_)
+    return _lists(array.cast(pa.string()), type_)
+
+
+def _lists(texts: pa.StringArray, type_: pa.ListType) -> pa.ListArray:
+    """Lists of their JSON texts (`as_json`)."""
+    read = (None if t is None else json.loads(t, parse_int=str, parse_float=str) for t in texts.to_pylist())
+    listed = [None if one is None else [_item(item) for item in one] for one in read]
+    found = pa.array(listed, pa.list_(pa.string()))
+    values, element = found.values, type_.value_type
+    if pa.types.is_binary(element):
+        values = pa.array([None if v is None else bytes.fromhex(v) for v in values.to_pylist()], element)
+    elif pa.types.is_duration(element):
+        values = values.cast(pa.int64()).cast(element)
+    else:
+        values = values.cast(element)
+    return pa.ListArray.from_arrays(found.offsets, values, type_, mask=found.is_null())
+
+
+def _item(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
 
 
 def _stored(array: pa.Array, column: Column) -> pa.Array:

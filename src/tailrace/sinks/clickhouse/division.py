@@ -4,8 +4,9 @@
 
 A part is one INSERT of one block, and has a name: the same part of a batch that comes again has the same
 changes. So it depends on nothing but the changes: their number makes the number of buckets, their sizes the
-ends of parts. (The rows of a snapshot in one batch have one `_seq`: the hash tells them apart.) It depends on no setting, no cell, no order of Spark's, and not on other tables of the target:
-one of these may be parked, and left out, when the batch comes again.
+ends of parts. (The rows of a snapshot in one batch have one `_seq`: the hash tells them apart.) It depends on
+no setting, no cell, no order of Spark's, and not on other tables of the target: one of these may be parked,
+and left out, when the batch comes again.
 
 What inserts a part once:
 
@@ -55,7 +56,8 @@ def hashes_of(seq: pa.Array, rows: pa.RecordBatch) -> pa.Array:
 
 def buckets_of(hashes: pa.Array, count: int) -> np.ndarray:
     """The bucket of each change."""
-    return ((hashes.to_numpy() >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
+    numbers: np.ndarray = (hashes.to_numpy() >> np.uint64(32)) % np.uint64(count)
+    return numbers.astype(np.int64)
 
 
 def sizes_of(columns: int, images: Iterable[pa.StructArray], rows: int) -> pa.Array:

@@ -230,11 +230,24 @@ def find(
             " what it is; for replicated tables set `sink.engine: replicated`",
             code="TR-7705",
         )
-    schema = TargetSchema.from_json(name, json.dumps(noted["schema"]))
-    readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
-    target = Target(name, table, stream, schema, readings, mode)
+    target = _target(name, table, noted)
     _require_columns(client, target)
     return target
+
+
+def noted(client: ClickHouseClient, place: sql.Place, name: str) -> Target | None:
+    """The table of a target, whichever stream owns it; None if there is none of ours."""
+    table = place.table(name)
+    _, found = _noted(client, table)
+    return _target(name, table, found) if found and found["target"] == name else None
+
+
+def _target(name: str, table: TableName, noted: Mapping[str, Any]) -> Target:
+    schema = TargetSchema.from_json(name, json.dumps(noted["schema"]))
+    readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
+    stream = StreamId(noted["pipeline"], noted["stream"])
+    mode = WriteMode(noted.get("mode", WriteMode.UPSERT))
+    return Target(name, table, stream, schema, readings, mode)
 
 
 def require_window(client: ClickHouseClient, target: Target, blocks: int) -> None:
