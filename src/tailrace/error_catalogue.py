@@ -2000,6 +2000,20 @@ CATALOGUE = {
         "Nothing is to be done: the batch is written again, the index is created anew and filled from the "
         "source.",
     ),
+    "TR-7307": Condition(
+        "the index of a target forgets deleted documents too early",
+        (SinkError,),
+        "`index.gc_deletes` is too short. For so long OpenSearch refuses a write that is older than the "
+        "delete of its document; after that, a late write of a run that was replaced would bring the document "
+        "back.",
+        "Set the index's `index.gc_deletes` to 15m, as the sink does for new indices.",
+    ),
+    "TR-7308": Condition(
+        "a document of target `<target>` has a value that its column cannot have",
+        (SinkError,),
+        "`tailrace verify` cannot read a document: somebody other than the sink has written it.",
+        "Have its table read again: `tailrace resync PIPELINE.YAML TABLE`.",
+    ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(
         "no Kafka broker's host name resolves",
@@ -2369,15 +2383,15 @@ CATALOGUE = {
     "TR-8103": Condition(
         "the sink cannot be verified",
         (ConfigError,),
-        "`tailrace verify` supports Delta tables, Iceberg tables, and replicas in a database of the source's "
-        "kind.",
+        "`tailrace verify` supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of "
+        "the source's kind.",
         "Verify one of these sinks.",
     ),
     "TR-8104": Condition(
         "a target is being written",
         (StateError,),
-        "A replica has no earlier state that could be compared with the checkpoint, and the pipeline was "
-        "within a batch all the time, or was killed within one.",
+        "Replicas, OpenSearch and ClickHouse have no earlier state that could be compared with the "
+        "checkpoint, and the pipeline was within a batch all the time, or was killed within one.",
         "Verify again when the batch is written. If the pipeline does not run, start it: it finishes the "
         "batch.",
     ),

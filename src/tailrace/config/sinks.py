@@ -706,6 +706,7 @@ class OpenSearchSettings(CommonSettings):
         url: a node's address, or several separated by commas.
         user: user for basic authentication.
         password: the user's password.
+        api_key: an API key instead of a user, as the cluster has encoded it.
         tls_ca: authorities that sign the nodes' certificates, a PEM file; default: the system's.
         parallelism: tasks that write changes at the same time.
         on_refused_row: how a row is handled whose document OpenSearch refuses.
@@ -721,6 +722,7 @@ class OpenSearchSettings(CommonSettings):
     url: str
     user: str | None = None
     password: Secret | None = None
+    api_key: Secret | None = None
     tls_ca: str | None = None
     parallelism: int = 4
     on_refused_row: RefusedRow = RefusedRow.FAIL
@@ -739,6 +741,13 @@ class OpenSearchSettings(CommonSettings):
             raise ConfigError(
                 "`sink.url` is wrong",
                 f"found {shown(self.url)}, needed http://HOST:PORT or https://HOST:PORT",
+                code="TR-1010",
+            )
+        if self.api_key is not None and (self.user is not None or self.password is not None):
+            raise ConfigError(
+                "`sink.api-key` stands alone",
+                "found `user` or `password`, too: a request has one of them",
+                "leave out the others",
                 code="TR-1010",
             )
         _check_positive(self, "parallelism", "max_quarantined")

@@ -16,6 +16,7 @@ from tailrace.config.sinks import (
     DeltaSettings,
     IcebergSettings,
     MySqlSettings,
+    OpenSearchSettings,
     PostgresSettings,
     SinkSettings,
     WriteMode,
@@ -28,12 +29,18 @@ from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Directory, PlannedBatch, absolute
 from tailrace.verify.checksum import Checksums, Shards
+from tailrace.verify.opensearch import OpenSearchTargets
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
 
 #: The settings of sinks that can be verified.
 VerifiableSettings: TypeAlias = (
-    DeltaSettings | IcebergSettings | MySqlSettings | PostgresSettings | ClickHouseSettings
+    DeltaSettings
+    | IcebergSettings
+    | MySqlSettings
+    | PostgresSettings
+    | OpenSearchSettings
+    | ClickHouseSettings
 )
 
 
@@ -120,6 +127,8 @@ def targets_of(
         from tailrace.verify.clickhouse import ClickHouseTargets  # noqa: PLC0415 - an extra
 
         targets, number = ClickHouseTargets.open(sink, newest, patience_s)
+    elif isinstance(sink, OpenSearchSettings):
+        targets, number = OpenSearchTargets.open(sink, newest, patience_s)
     else:
         targets, number = ReplicaTargets.open(source, sink, newest, patience_s)
     return targets, seen[number]
@@ -136,7 +145,8 @@ def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> Verif
             return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta, Iceberg, ClickHouse, and replicas in a database of the source's kind",
+        "verify supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of the source's"
+        " kind",
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
@@ -155,7 +165,7 @@ def needs_spark(sink: SinkSettings) -> bool:
 
 
 def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
-    if isinstance(sink, DeltaSettings | IcebergSettings | ClickHouseSettings):
+    if isinstance(sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings):
         return sink
     if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
         return sink
