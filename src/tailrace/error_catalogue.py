@@ -2004,7 +2004,7 @@ CATALOGUE = {
         "the index of a target forgets deleted documents too early",
         (SinkError,),
         "`index.gc_deletes` is too short. For so long OpenSearch refuses a write that is older than the "
-        "delete of its document; after that, a late write of a run that was replaced would bring the document "
+        "delete of its document; after that, a late write of a run that was replaced would bring it "
         "back.",
         "Set the index's `index.gc_deletes` to 15m, as the sink does for new indices.",
     ),

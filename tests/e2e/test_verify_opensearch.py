@@ -29,9 +29,7 @@ def test_documents_are_compared_row_by_row_and_repaired(
         ("wide", 389, True),
     ]
     client = target.client
-    (ours,) = client.request("GET", "/small/_search", {"query": {"ids": {"values": ["2"]}}}).body["hits"][
-        "hits"
-    ]
+    ours = client.request("GET", "/small/_doc/2").body
     extra = {**ours["_source"], "id": 77}
     version = f"version={ours['_source']['_tailrace_version']}&version_type=external_gte"
     client.request("PUT", f"/small/_doc/2?{version}", {**ours["_source"], "v": 9})

@@ -1,4 +1,4 @@
-"""A TLS-terminating proxy in front of an HTTP server: it asks for credentials, as the servers' own plugins do."""
+"""A proxy with TLS in front of an HTTP server: it asks for credentials, as the servers' own plugins do."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tls_proxy(upstream: str, directory: Path, authorization: str) -> Iterator[Pr
             connection.close()
             self._answer(answer.status, data)
 
-        do_GET = do_PUT = do_POST = do_DELETE = _forward
+        do_GET = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 - named by the library
 
         def _answer(self, status: int, data: bytes) -> None:
             self.send_response(status)
