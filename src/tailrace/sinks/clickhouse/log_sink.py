@@ -142,7 +142,7 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
                     f" {'; '.join(_forget(attempt.targets[name]))}",
                     code="TR-7707",
                 )
-            where = f"{BATCH} = {attempt.batch} AND {PART} LIKE {sql.text(f'{table}:%')}"
+            where = f"{BATCH} = {attempt.batch} AND startsWith({PART}, {sql.text(f'{table}:')})"
             delete = (
                 f"ALTER TABLE {attempt.targets[name].path} DELETE WHERE {where} SETTINGS mutations_sync = 2"
             )
