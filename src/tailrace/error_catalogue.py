@@ -2326,7 +2326,7 @@ CATALOGUE = {
         (SinkError,),
         "The server keeps `async_insert = 1` for this user, whatever the sink asks for. Such an INSERT "
         "returns before its rows are there.",
-        "Allow the user to set `async_insert`, or set it to 0 in the user's profile.",
+        "Allow the user to change async_insert, or set it to 0 in the user's profile.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

@@ -1,4 +1,4 @@
-"""Eight writers, schema changes, kills and a minute without the server: in the end targets equal the source."""
+"""Eight writers, schema changes, kills and a minute without the server: then targets equal the source."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ from tailrace.model.table import TableSchema
 from tailrace.sinks.clickhouse import sql, state, tables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import BATCH, read_as
+from tailrace.sinks.clickhouse.layout import StorageLayout
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.state import TargetProgress
-from tailrace.sinks.clickhouse.tables import Layout, Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.verify.checksum import Checksums, Shards, rows_in
 from tailrace.verify.moments import keep_between_batches
 
@@ -140,7 +141,11 @@ class ClickHouseTargets:
         Raises:
             StateError: the stream has been writing them all the time.
         """
-        client, place, layout = ClickHouseClient(settings), Place(settings.database), Layout.of(settings, "")
+        client, place, layout = (
+            ClickHouseClient(settings),
+            Place(settings.database),
+            StorageLayout.of(settings, ""),
+        )
         held: dict[str, Target] = {}
 
         def notes(targets: Collection[str]) -> dict[str, TargetProgress]:
@@ -192,7 +197,7 @@ class ClickHouseTargets:
         self.client.close()
 
 
-def _copied(client: ClickHouseClient, place: Place, layout: Layout, target: Target) -> str:
+def _copied(client: ClickHouseClient, place: Place, layout: StorageLayout, target: Target) -> str:
     """A copy of a table as it is; returns its name, quoted."""
     digest = hashlib.sha256(json.dumps([target.stream.query, target.name]).encode()).hexdigest()[:24]
     path = place.own(f"verify_{digest}")

@@ -34,7 +34,7 @@ class Noted(Protocol):
         """The last batch that the target has as a whole."""
 
 
-class Kept(Protocol):
+class KeptTargets(Protocol):
     """Targets that are kept as they are."""
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class Kept(Protocol):
 
 
 N = TypeVar("N", bound=Noted)
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=KeptTargets)
 
 
 def keep_between_batches(

@@ -11,9 +11,10 @@ from tailrace.sinks.claims import Claims
 from tailrace.sinks.clickhouse import quarantine, state, tables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import ALL_YEARS, SOME_YEARS, Years
+from tailrace.sinks.clickhouse.layout import StorageLayout
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.state import TargetProgress
-from tailrace.sinks.clickhouse.tables import Layout, Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.route import Router
 from tailrace.sinks.versioned_sink import VersionedSink
 
@@ -66,8 +67,8 @@ class ClickHouseTables(VersionedSink[A]):
     def _forget(self) -> None:
         self._targets = {}
 
-    def _layout(self, target: str) -> Layout:
-        return Layout.of(self._settings, target)
+    def _layout(self, target: str) -> StorageLayout:
+        return StorageLayout.of(self._settings, target)
 
     def _find(self, batch: CellBatch, name: str) -> Target | None:
         """The table of a target, None if there is none; see `tables.find`."""

@@ -78,7 +78,7 @@ class ClickHouseClient:
             raise SinkError(
                 "ClickHouse would insert rows asynchronously",
                 f"found async_insert = {is_asynchronous} though the sink asks for 0",
-                "allow the user to set `async_insert`, or set it to 0 in the user's profile",
+                "allow the user to change async_insert, or set it to 0 in the user's profile",
                 code="TR-7711",
             )
 

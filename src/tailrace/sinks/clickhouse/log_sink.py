@@ -20,8 +20,9 @@ from tailrace.sinks.clickhouse import sql, tables
 from tailrace.sinks.clickhouse.base import ClickHouseTables
 from tailrace.sinks.clickhouse.columns import BATCH, PART, require_log_names
 from tailrace.sinks.clickhouse.division import bucket_count, group_of
+from tailrace.sinks.clickhouse.layout import WINDOW
 from tailrace.sinks.clickhouse.log_tasks import LogAttempt, write_log
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.replica.plan import Work
 from tailrace.sinks.replica.row_tasks import Outcome
 from tailrace.sinks.replica.target_schema import TargetSchema
@@ -158,7 +159,7 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
 def _forget(target: Target) -> list[str]:
     """The statements that make a server forget the blocks of a table."""
     setting = "non_replicated_deduplication_window"
-    return [f"ALTER TABLE {target.path} MODIFY SETTING {setting} = {n}" for n in (0, tables.WINDOW)]
+    return [f"ALTER TABLE {target.path} MODIFY SETTING {setting} = {n}" for n in (0, WINDOW)]
 
 
 def _of_log(schema: TableSchema) -> TableSchema:

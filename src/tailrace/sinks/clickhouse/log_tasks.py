@@ -39,7 +39,7 @@ from tailrace.sinks.clickhouse.division import (
     sizes_of,
 )
 from tailrace.sinks.clickhouse.sql import Place
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow
 from tailrace.sinks.replica.plan import Work
 from tailrace.sinks.replica.row_tasks import RESULT, RESULT_COLUMNS, Outcome

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from tailrace.config.sinks import ClickHouseSettings, WriteMode
 from tailrace.sinks.clickhouse.client import ClickHouseClient
+from tailrace.sinks.clickhouse.layout import StorageLayout, engine_of
 from tailrace.sinks.clickhouse.sql import Place, text
-from tailrace.sinks.clickhouse.tables import Layout, engine_of
 from tailrace.sinks.quarantine import QuarantinedRow, too_many
 
 _TABLE = "quarantine"
 
 
-def create(client: ClickHouseClient, place: Place, layout: Layout) -> None:
+def create(client: ClickHouseClient, place: Place, layout: StorageLayout) -> None:
     """Create the table, unless it exists; its database does."""
     engine = engine_of(WriteMode.UPSERT, layout.engine)
     client.run(
@@ -108,7 +108,7 @@ class ClickHouseQuarantine:
         client, place = ClickHouseClient(self.settings), Place(self.settings.database)
         if not _exists(client, place):
             return 0
-        layout = Layout.of(self.settings, "")
+        layout = StorageLayout.of(self.settings, "")
         where = f"WHERE stream = {text(self.stream)} AND source = {text(table)}"
         found = client.select(f"SELECT toInt64(count()) FROM {place.own(_TABLE)} FINAL {where}")
         client.run(

@@ -20,7 +20,7 @@ from tailrace.sinks.clickhouse import tables, vanished
 from tailrace.sinks.clickhouse.base import ClickHouseTables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import require_names, type_of
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.clickhouse.writer import InsertAttempt
 from tailrace.sinks.replica.plan import Work
 from tailrace.sinks.replica.row_tasks import Outcome, write_batch

@@ -17,8 +17,8 @@ import pyarrow as pa
 from tailrace.config.sinks import WriteMode
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.clickhouse.client import ClickHouseClient
+from tailrace.sinks.clickhouse.layout import StorageLayout, engine_of
 from tailrace.sinks.clickhouse.sql import Place, text
-from tailrace.sinks.clickhouse.tables import Layout, engine_of
 from tailrace.sinks.versions import NEVER
 
 _TABLE = "state"
@@ -41,7 +41,7 @@ class TargetProgress:
     done: int = NEVER
 
 
-def create(client: ClickHouseClient, place: Place, layout: Layout) -> None:
+def create(client: ClickHouseClient, place: Place, layout: StorageLayout) -> None:
     """Create the table, and its database, unless they exist."""
     engine = engine_of(WriteMode.UPSERT, layout.engine)
     client.run(layout.create_database(place.database))

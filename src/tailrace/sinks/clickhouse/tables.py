@@ -1,195 +1,26 @@
-"""The table of a target: whose it is, and which columns it has.
-
-    upsert       ReplacingMergeTree(_tailrace_version, _tailrace_deleted) ORDER BY (the key)
-    changelog    MergeTree ORDER BY (_seq)
-
-Of a key's rows ReplacingMergeTree keeps the one with the highest version (`sinks.versions`), at some time;
-with FINAL it reads that one alone, or none if it is deleted. The deleted row stays, so that no stale row
-brings its key back. A change log keeps all changes, each once (`sinks.clickhouse.division`).
-
-What we know of the table is in its comment, after the word `Tailrace`, and goes with it. An ALTER TABLE sets
-the comment together with the columns.
-
-    stream      the stream that owns it; a table of another stream, or of nobody, is not touched
-    schema      its columns and its key
-    mode        `changelog`, or nothing for rows
-    readings    by source table that is read again: the reading's id, and the version that it began with
-"""
+"""Tables on the server: found, created, altered (`target`, `layout`)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from tailrace.config.sinks import ClickHouseEngine, ClickHouseSettings, OnIncompatibleType, WriteMode
+from tailrace.config.sinks import ClickHouseEngine, OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError
-from tailrace.model.table import Column
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.clickhouse import sql
 from tailrace.sinks.clickhouse.client import ClickHouseClient
-from tailrace.sinks.clickhouse.columns import BATCH, DELETED, VERSION, log_columns, row_columns, type_of
+from tailrace.sinks.clickhouse.columns import BATCH, VERSION
+from tailrace.sinks.clickhouse.layout import WINDOW, StorageLayout, engine_of
+from tailrace.sinks.clickhouse.target import FORMAT, WORD, Target
 from tailrace.sinks.replica.dialect import TableName
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 from tailrace.sinks.versions import ReadingStart, batch_of
-
-#: The format of what the comment notes, and what it begins with.
-_FORMAT, _WORD = 1, "Tailrace "
-#: What an INSERT has written is to outlive a crash of the machine; by default it outlives one of the server.
-_SETTINGS = {"fsync_after_insert": "1", "fsync_part_directory": "1"}
-#: How many blocks a change log remembers (`division`), and for how long where there are replicas: a month.
-WINDOW = 10_000
-_WINDOW = {"non_replicated_deduplication_window": str(WINDOW)}
-_REPLICATED_WINDOW = {
-    "replicated_deduplication_window": str(WINDOW),
-    "replicated_deduplication_window_seconds": "2592000",
-}
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A target's table.
-
-    Args:
-        name: the target's name.
-        table: the table's name.
-        stream: the stream that owns it.
-        schema: its columns and its key.
-        readings: its source tables that are read again, or were at last.
-        mode: what it holds: rows or changes.
-    """
-
-    name: str
-    table: TableName
-    stream: StreamId
-    schema: TargetSchema
-    readings: Mapping[str, ReadingStart] = field(default_factory=dict)
-    mode: WriteMode = WriteMode.UPSERT
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The table's columns, with their types."""
-        return (row_columns if self.mode is WriteMode.UPSERT else log_columns)(self.schema)
-
-    @property
-    def path(self) -> str:
-        """The table's name, quoted."""
-        return sql.qualified(self.table)
-
-    @property
-    def comment(self) -> str:
-        """What the table's comment notes."""
-        noted: dict[str, Any] = {
-            "v": _FORMAT,
-            "stream": self.stream.query,
-            "pipeline": self.stream.pipeline,
-            "target": self.name,
-            "schema": json.loads(self.schema.to_json()),
-            "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
-        }
-        if self.mode is not WriteMode.UPSERT:
-            noted["mode"] = self.mode.value
-        return _WORD + json.dumps(noted, separators=(",", ":"))
-
-    def with_reading(self, table: str, reading: ReadingStart) -> Target:
-        """This target with a table that is read again; a reading that is noted already stays as it is."""
-        known = self.readings.get(table)
-        if known is not None and known.id == reading.id:
-            return self
-        return replace(self, readings={**self.readings, table: reading})
-
-    def type_of(self, column: Column) -> str:
-        """The type of a column."""
-        return type_of(column, self.schema)
-
-
-def engine_of(mode: WriteMode, engine: ClickHouseEngine) -> str:
-    """The engine of targets."""
-    plain = "ReplacingMergeTree" if mode is WriteMode.UPSERT else "MergeTree"
-    return f"Replicated{plain}" if engine is ClickHouseEngine.REPLICATED else plain
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a new table is laid out, by the sink's settings.
-
-    Args:
-        engine: whether it has replicas.
-        cluster: the cluster on whose servers it is created and altered; None: this server's alone.
-        order_by: the columns that it is sorted by, with commas; empty: the key, or `_seq`.
-        partition_by: the expression that it is partitioned by; empty: none.
-        settings: its settings.
-    """
-
-    engine: ClickHouseEngine = ClickHouseEngine.LOCAL
-    cluster: str | None = None
-    order_by: str = ""
-    partition_by: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, settings: ClickHouseSettings, target: str) -> Layout:
-        """That of a target."""
-        order_by, partition_by = settings.order_by.get(target, ""), settings.partition_by.get(target, "")
-        return cls(settings.engine, settings.cluster, order_by, partition_by, settings.table_settings)
-
-    @property
-    def on_cluster(self) -> str:
-        """The clause of statements that define something."""
-        return "" if self.cluster is None else f" ON CLUSTER {sql.name(self.cluster)}"
-
-    def create_database(self, name: str) -> str:
-        """The statement that creates a database, unless it exists."""
-        return f"CREATE DATABASE IF NOT EXISTS {sql.name(name)}{self.on_cluster}"
-
-    def create(self, target: Target) -> str:
-        """The statement that creates a table, unless it exists.
-
-        Raises:
-            SinkError: rows of one key would be sorted apart.
-        """
-        columns = [f"{sql.name(name)} {type_}" for name, type_ in target.columns.items()]
-        engine, settings = engine_of(target.mode, self.engine), dict(_SETTINGS)
-        if target.mode is WriteMode.UPSERT:
-            engine = f"{engine}({VERSION}, {DELETED})"
-        else:
-            columns.append(f"INDEX {sql.name(BATCH + '_index')} {BATCH} TYPE minmax GRANULARITY 1")
-            settings |= _REPLICATED_WINDOW if self.engine is ClickHouseEngine.REPLICATED else _WINDOW
-            if self.order_by or self.partition_by:
-                settings["allow_nullable_key"] = "1"
-        listed = ", ".join(f"{name} = {_literal(v)}" for name, v in {**settings, **self.settings}.items())
-        partition = f" PARTITION BY {self.partition_by}" if self.partition_by else ""
-        return (
-            f"CREATE TABLE IF NOT EXISTS {target.path}{self.on_cluster} ({', '.join(columns)})"
-            f" ENGINE = {engine}{partition} ORDER BY ({sql.names(self._order(target))})"
-            f" SETTINGS {listed} COMMENT {sql.text(target.comment)}"
-        )
-
-    def _order(self, target: Target) -> Sequence[str]:
-        by_name = {name.lower(): name for name in target.columns}
-        asked = [name.strip() for name in self.order_by.split(",") if name.strip()]
-        order = [by_name.get(name.lower(), name) for name in asked]
-        if target.mode is WriteMode.CHANGELOG:
-            return order or ["_seq"]
-        if order and sorted(order) != sorted(target.schema.key):
-            raise SinkError(
-                f"target `{target.name}` cannot be sorted by ({', '.join(asked)})",
-                f"the key is ({', '.join(target.schema.key)}); ClickHouse replaces a row by one with the same"
-                " values of the columns that the table is sorted by",
-                "list the key's columns at `sink.order-by`, in any order, or leave it out",
-                code="TR-7709",
-            )
-        return order or target.schema.key
-
-
-def _literal(value: str) -> str:
-    """A setting's value: a number, or a text."""
-    return value if _NUMBER.fullmatch(value) else sql.text(value)
 
 
 def find(
@@ -213,7 +44,7 @@ def find(
         return None
     if not noted:
         raise _not_ours(name, f"found {found} {sql.qualified(table)}, which Tailrace did not make", stream)
-    if noted["v"] > _FORMAT:
+    if noted["v"] > FORMAT:
         raise _not_ours(name, "a newer version of Tailrace has written it", stream)
     if noted["stream"] != stream.query:
         raise _not_ours(name, f"it belongs to stream {noted['stream']}", stream)
@@ -296,9 +127,9 @@ def _noted(client: ClickHouseClient, table: TableName) -> tuple[str, dict[str, A
     if not rows.num_rows:
         return "", {}
     engine, comment = (rows.column(i)[0].as_py().decode() for i in range(2))
-    if not comment.startswith(_WORD + "{"):
+    if not comment.startswith(WORD + "{"):
         return engine, {}
-    noted: dict[str, Any] = json.loads(comment.removeprefix(_WORD))
+    noted: dict[str, Any] = json.loads(comment.removeprefix(WORD))
     return engine, noted
 
 
@@ -332,7 +163,7 @@ def _plain(type_: str) -> str:
     return type_[len(prefix) : -1] if type_.startswith(prefix) else type_
 
 
-def create(client: ClickHouseClient, place: sql.Place, target: Target, layout: Layout) -> None:
+def create(client: ClickHouseClient, place: sql.Place, target: Target, layout: StorageLayout) -> None:
     """Create the table of a target, and its database unless it exists.
 
     Raises:
@@ -352,7 +183,7 @@ def create(client: ClickHouseClient, place: sql.Place, target: Target, layout: L
         _require_partitions_of_keys(client, target, layout)
 
 
-def _require_partitions_of_keys(client: ClickHouseClient, target: Target, layout: Layout) -> None:
+def _require_partitions_of_keys(client: ClickHouseClient, target: Target, layout: StorageLayout) -> None:
     """Refuse partitions by other columns than the key's: old rows of a key would stay in another partition.
 
     Raises:
@@ -374,7 +205,7 @@ def _require_partitions_of_keys(client: ClickHouseClient, target: Target, layout
         )
 
 
-def alter(client: ClickHouseClient, old: Target, new: Target, layout: Layout) -> None:
+def alter(client: ClickHouseClient, old: Target, new: Target, layout: StorageLayout) -> None:
     """Give a table further or wider columns, or note other readings.
 
     Raises:
@@ -401,7 +232,7 @@ def alter(client: ClickHouseClient, old: Target, new: Target, layout: Layout) ->
 
 
 def follow(
-    client: ClickHouseClient, old: Target, change: RenameColumn | DropColumn, layout: Layout
+    client: ClickHouseClient, old: Target, change: RenameColumn | DropColumn, layout: StorageLayout
 ) -> Target:
     """Rename or drop a column, as the source has.
 

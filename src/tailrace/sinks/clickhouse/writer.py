@@ -27,7 +27,7 @@ from tailrace.sinks.clickhouse import quarantine, sql
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import DELETED, VERSION, Years, fitted, unfit
 from tailrace.sinks.clickhouse.sql import Place
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
 from tailrace.sinks.replica.dialect import RowOperation
