@@ -141,11 +141,8 @@ class ClickHouseTargets:
         Raises:
             StateError: the stream has been writing them all the time.
         """
-        client, place, layout = (
-            ClickHouseClient(settings),
-            Place(settings.database),
-            StorageLayout.of(settings, ""),
-        )
+        client, place = ClickHouseClient(settings), Place(settings.database)
+        layout = StorageLayout.of(settings, "")
         held: dict[str, Target] = {}
 
         def notes(targets: Collection[str]) -> dict[str, TargetProgress]:
