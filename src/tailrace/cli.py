@@ -688,11 +688,9 @@ def set_offset(
 def _appends(sink: SinkSettings) -> bool:
     """Whether a sink keeps changes, so that one that comes twice is there twice."""
     match sink:
-        case DeltaSettings() | IcebergSettings():
+        case DeltaSettings() | IcebergSettings() | ClickHouseSettings():
             return sink.mode is not WriteMode.UPSERT
-        case ConsoleSettings() | MySqlSettings() | PostgresSettings():
-            return False
-        case OpenSearchSettings() | ClickHouseSettings():
+        case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
             return False
         case _:
             return True

@@ -2184,6 +2184,20 @@ CATALOGUE = {
         "Nothing is to be done: the batch is written again, the index is created anew and filled from the "
         "source.",
     ),
+    "TR-7307": Condition(
+        "the index of a target forgets deleted documents too early",
+        (SinkError,),
+        "`index.gc_deletes` is too short. For so long OpenSearch refuses a write that is older than the "
+        "delete of its document; after that, a late write of a run that was replaced would bring it "
+        "back.",
+        "Set the index's `index.gc_deletes` to 15m, as the sink does for new indices.",
+    ),
+    "TR-7308": Condition(
+        "a document of target `<target>` has a value that its column cannot have",
+        (SinkError,),
+        "`tailrace verify` cannot read a document: somebody other than the sink has written it.",
+        "Have its table read again: `tailrace resync PIPELINE.YAML TABLE`.",
+    ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(
         "no Kafka broker's host name resolves",
@@ -2460,6 +2474,44 @@ CATALOGUE = {
         "Alter it back; or drop the table, and have the source's read again: `tailrace resync`. Further "
         "columns, codecs and LowCardinality do no harm.",
     ),
+    "TR-7707": Condition(
+        "change log `<target>` lacks changes that were written",
+        (TransientSinkError,),
+        "After a batch was written, the table has fewer rows of it than the batch has changes: something "
+        "deletes rows (a TTL, a mutation), or a replica answers that does not have them yet.",
+        "The batch is written again. If that does not help, because rows of it were deleted, let the server "
+        "forget the blocks: `ALTER TABLE ... MODIFY SETTING non_replicated_deduplication_window = 0`, then "
+        "the same with 10000.",
+    ),
+    "TR-7708": Condition(
+        "change log `<target>` has changes twice",
+        (StateError,),
+        "After a batch was written, the table has more rows of it than the batch has changes: the server has "
+        "forgotten blocks that it was to remember, or somebody has copied rows.",
+        "Run the statements of the hint, which delete the rows of this batch alone, then start the pipeline: "
+        "it writes the batch again.",
+    ),
+    "TR-7709": Condition(
+        "target `<target>` cannot be sorted, or partitioned, by <columns>",
+        (SinkError,),
+        "ClickHouse replaces a row by another one with the same values of the columns that the table is "
+        "sorted by, in the same partition. With other columns than the key's, old rows would stay.",
+        "List the columns of the key at `order-by`, in any order, and use no others in `partition-by`.",
+    ),
+    "TR-7710": Condition(
+        "change log `<target>` remembers too few blocks",
+        (SinkError,),
+        "The table's `non_replicated_deduplication_window` (of replicas: `replicated_deduplication_window`) "
+        "is smaller than a batch's number of blocks: a batch that comes again could be there twice.",
+        "Run the statement of the hint, which sets a larger one.",
+    ),
+    "TR-7711": Condition(
+        "ClickHouse would insert rows asynchronously",
+        (SinkError,),
+        "The server keeps `async_insert = 1` for this user, whatever the sink asks for. Such an INSERT "
+        "returns before its rows are there.",
+        "Allow the user to change async_insert, or set it to 0 in the user's profile.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",
@@ -2515,15 +2567,15 @@ CATALOGUE = {
     "TR-8103": Condition(
         "the sink cannot be verified",
         (ConfigError,),
-        "`tailrace verify` supports Delta tables, Iceberg tables, and replicas in a database of the source's "
-        "kind.",
+        "`tailrace verify` supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of "
+        "the source's kind.",
         "Verify one of these sinks.",
     ),
     "TR-8104": Condition(
         "a target is being written",
         (StateError,),
-        "A replica has no earlier state that could be compared with the checkpoint, and the pipeline was "
-        "within a batch all the time, or was killed within one.",
+        "Replicas, OpenSearch and ClickHouse have no earlier state that could be compared with the "
+        "checkpoint, and the pipeline was within a batch all the time, or was killed within one.",
         "Verify again when the batch is written. If the pipeline does not run, start it: it finishes the "
         "batch.",
     ),

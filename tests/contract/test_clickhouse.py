@@ -27,6 +27,7 @@ from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import ALL_YEARS, SOME_YEARS
 from tailrace.sinks.clickhouse.sink import ClickHouseSink
 from tailrace.sinks.clickhouse.sql import Place
+from tailrace.sinks.clickhouse.target import Target as TargetTable
 from tailrace.sinks.clickhouse.writer import InsertAttempt, InsertWriter
 from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.route import Router
@@ -292,7 +293,7 @@ def test_rows_of_each_type_of_key_are_changed_completed_and_deleted(
 # ---- versions and streams ----
 
 
-def stale(target: Target, batch: int) -> tuple[InsertWriter, tables.Target]:
+def stale(target: Target, batch: int) -> tuple[InsertWriter, TargetTable]:
     """A writer of an earlier batch, or attempt."""
     client = ClickHouseClient(target.settings)
     found = tables.find(client, Place("default"), "shop.t", STREAM)

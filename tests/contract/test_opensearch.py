@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
-from tailrace.config.sinks import RefusedRow
+from tailrace.config.secret import Secret
+from tailrace.config.sinks import OpenSearchSettings, RefusedRow
 from tailrace.errors import ConfigError, SinkError, StateError, TransientSinkError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch
@@ -24,7 +27,7 @@ from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.opensearch import bulk, indices, state
-from tailrace.sinks.opensearch.bulk import portions, send
+from tailrace.sinks.opensearch.bulk import Portion, portions, send
 from tailrace.sinks.opensearch.client import PAUSES_S, OpenSearchClient
 from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
 from tailrace.sinks.opensearch.sink import OpenSearchSink
@@ -33,12 +36,15 @@ from tailrace.sinks.replica.changes import split_by_bucket
 from tailrace.sinks.route import Router
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.requests import RequestDirectory
+from tailrace.verify.opensearch import OpenSearchTargets
+from tailrace_dev.servers.server import wait_until
 from tests.contract.test_far_dates import BY_DAY, ROWS, SHAPE
 from tests.contract.test_sinks import reread
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.http_receiver import http_receiver
 from tests.support.sinks.opensearch import Cluster, cluster
+from tests.support.tls_proxy import tls_proxy
 
 SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 
@@ -323,6 +329,84 @@ def test_index_remembers_deleted_documents_longer_than_any_task_lives(
     sink.write(created(spark, row(1, "a")))
     found = target.client.request("GET", "/shop.t/_settings?flat_settings=true").body
     assert found["shop.t-tailrace"]["settings"]["index.gc_deletes"] == "15m"
+
+
+def test_index_that_forgets_deleted_documents_early_is_refused_as_a_late_write_would_bring_one_back(
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink
+) -> None:
+    sink.write(created(spark, row(1, "a"), row(2, "a")))
+    first = bucket(target, log(("c", None, row(2, "a"))))
+    late = stale(target, 0)
+    target.client.request("PUT", "/shop.t-tailrace/_settings", {"index.gc_deletes": "1ms"})
+    sink.write(cell_batch(spark, 1, [("log", log(("d", row(2, "a"), None), first=50))]))
+    epoch = state.read(target.client, ["shop.t"], STREAM)["shop.t"].epoch
+    late.attempt = replace(late.attempt, epoch=epoch)  # the one that counts: this is about versions
+
+    def comes_back() -> bool:
+        target.client.request("POST", "/shop.t-tailrace/_refresh")  # which forgets
+        late.write_changes(first)
+        return "2" in target.documents("shop.t")
+
+    wait_until(comes_back, 30)
+    sink.close()
+    with pytest.raises(SinkError, match="forgets deleted documents too early") as raised:
+        sink.write(created(spark, row(3, "a"), batch=2))
+    assert raised.value.code == "TR-7307"
+    request, _, body = (raised.value.hint or "").partition(" {")
+    text = "{" + body.partition("}")[0] + "}"
+    target.client.request("PUT", request.split()[1], json.loads(text))
+    sink.write(created(spark, row(3, "a"), batch=2))
+    short = replace(target.settings, index_settings={"gc_deletes": "10s"})
+    other = OpenSearchSink(short, Router([RouteRule("shop.t", "shop.other")]))
+    with pytest.raises(SinkError, match="forgets deleted documents too early"):
+        other.write(created(spark, row(1, "a")))
+
+
+def test_each_attempt_at_a_request_asks_first_whether_its_run_still_counts() -> None:
+    asked = []
+
+    def before() -> None:
+        asked.append(True)
+        if len(asked) == 3:
+            raise TransientSinkError("another run has begun", code="TR-7010")
+
+    nobody = OpenSearchClient(("http://127.0.0.1:9",), sleep=lambda _: None)
+    with pytest.raises(TransientSinkError, match="another run has begun"):
+        send(nobody, "x", Portion(0, 1, b"{}"), before=before)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("kind", ["user", "api-key"])
+def test_cluster_behind_tls_is_written_and_verified_with_credentials(
+    spark: SparkSession, target: Cluster, tmp_path: Path, kind: str
+) -> None:
+    """The node of the tests has no security plugin: a proxy has TLS, and asks for credentials."""
+    basic = base64.b64encode("söme:pass:word".encode()).decode()
+    needed = f"Basic {basic}" if kind == "user" else "ApiKey a2V5OnNlY3JldA=="
+    given: dict[str, Any] = {"user": "söme", "password": Secret("pass:word")}
+    given = given if kind == "user" else {"api_key": Secret("a2V5OnNlY3JldA==")}
+    with tls_proxy(target.url, tmp_path, needed) as proxy:
+        settings = replace(target.settings, url=proxy.url, tls_ca=proxy.ca, **given)
+        sink = OpenSearchSink(settings, Router([]))
+        sink.write(created(spark, row(1, "a"), row(2, "b")))
+        assert set(target.documents("shop.t")) == {"1", "2"}
+        assert set(proxy.asked) == {needed}
+        targets, _ = OpenSearchTargets.open(settings, lambda: (0, {"shop.t"}), 5)
+        found = targets.target("shop.t", SCHEMA, None)
+        assert found is not None
+        assert found.checksums(["id", "name"], ["id"]).rows == 2
+        targets.close()
+        batch = created(spark, row(3, "c"), batch=1)
+        wrong = {"user": "other"} if kind == "user" else {"api_key": Secret("x")}
+        with pytest.raises(SinkError, match="rejects the client") as rejected:
+            OpenSearchSink(replace(settings, **wrong), Router([])).write(batch)
+        assert rejected.value.code == "TR-7302"
+        assert "pass:word" not in str(rejected.value)
+        with pytest.raises(SinkError, match="is not trusted") as untrusted:
+            OpenSearchSink(replace(settings, tls_ca=None), Router([])).write(batch)
+        assert untrusted.value.code == "TR-7305"
+    with pytest.raises(ConfigError, match="api-key"):
+        OpenSearchSettings(target.url, user="a", api_key=Secret("x"))
 
 
 def test_stream_with_a_new_checkpoint_does_not_lose_its_batches_in_an_old_index(

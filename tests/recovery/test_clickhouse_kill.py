@@ -52,3 +52,39 @@ def test_tables_are_exact_after_fifty_random_kills(mysql, busy, killed):
     run, check = killed
     run_with_random_kills(mysql, busy, run, 50)
     check()
+
+
+@pytest.fixture
+def killed_log(request, mysql, busy, tmp_path):
+    """As `killed`, with change logs: each change once, and what they add up to equals the source's tables."""
+    target = target_of(request)
+    sink = {"type": "clickhouse", "url": target.settings.url, "mode": "changelog"}
+    run = PipelineProcess(
+        tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_CHUNKS, **{"max-bytes-per-trigger": "100k"}
+    )
+
+    def check():
+        for subject in TABLES:
+            table = f"{busy}.{subject.name}"
+            state = {}
+            for op, before, after in target.changes(table):
+                key = tuple((after or before)[name] for name in subject.key)
+                if op in ("r", "c"):
+                    assert key not in state, f"{op} of a key that is there"
+                else:
+                    assert state.pop(key) == before
+                if op != "d":
+                    state[key] = after
+            wanted = [held(row) for row in source_rows(mysql, table)]
+            assert in_order(state.values()) == in_order(wanted)
+
+    return run, check
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_change_logs_have_each_change_once_after_kills_at_every_failpoint(mysql, busy, killed_log):
+    run, check = killed_log
+    own = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
+    run_through(mysql, busy, run, (*KILLS, *own))
+    check()

@@ -53,8 +53,8 @@ class ClickHouse:
         self.kill()
 
     def start(self) -> None:
-        """Start it, on a port that is free."""
-        command = [sys.executable, clickhouse_shim.__file__, str(self._directory)]
+        """Start it, on a port that is free, or again on the one that it had."""
+        command = [sys.executable, clickhouse_shim.__file__, str(self._directory), str(self.port)]
         environment = {**os.environ, "PYTHONPATH": str(_engine())}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None

@@ -57,8 +57,8 @@ class Engine:
             self._session.query(f"INSERT INTO {into}{settings} SELECT * FROM file('{file.name}', '{form}')")
 
 
-def serve(directory: str) -> None:
-    """Print a port of loopback and serve there until the process is killed."""
+def serve(directory: str, port: int) -> None:
+    """Print the port (0: any) of loopback and serve there until the process is killed."""
     engine = Engine(directory)
 
     class Handler(BaseHTTPRequestHandler):
@@ -105,11 +105,11 @@ def serve(directory: str) -> None:
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         sys.stdout.write(f"{server.server_port}\n")
         sys.stdout.flush()
         server.serve_forever()
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

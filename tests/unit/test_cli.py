@@ -74,7 +74,14 @@ def test_table_set_back_to_its_begin_is_read_again_instead(pipeline: Any, tmp_pa
     assert end["shape"] == "cells"
 
 
-@pytest.mark.parametrize("sink", ["type: delta, mode: changelog, path: {}", "type: json, path: {}"])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "type: delta, mode: changelog, path: {}",
+        "type: json, path: {}",
+        "type: clickhouse, mode: changelog, url: 'http://h'",
+    ],
+)
 def test_log_is_not_set_back_for_a_sink_that_appends(pipeline: Any, tmp_path: Path, sink: str) -> None:
     file = pipeline(f"{{{sink.format(tmp_path / 'lake')}}}")
     before = end_of(file)

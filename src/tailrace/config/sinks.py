@@ -706,6 +706,7 @@ class OpenSearchSettings(CommonSettings):
         url: a node's address, or several separated by commas.
         user: user for basic authentication.
         password: the user's password.
+        api_key: an API key instead of a user, as the cluster has encoded it.
         tls_ca: authorities that sign the nodes' certificates, a PEM file; default: the system's.
         parallelism: tasks that write changes at the same time.
         on_refused_row: how a row is handled whose document OpenSearch refuses.
@@ -721,6 +722,7 @@ class OpenSearchSettings(CommonSettings):
     url: str
     user: str | None = None
     password: Secret | None = None
+    api_key: Secret | None = None
     tls_ca: str | None = None
     parallelism: int = 4
     on_refused_row: RefusedRow = RefusedRow.FAIL
@@ -741,6 +743,13 @@ class OpenSearchSettings(CommonSettings):
                 f"found {shown(self.url)}, needed http://HOST:PORT or https://HOST:PORT",
                 code="TR-1010",
             )
+        if self.api_key is not None and (self.user is not None or self.password is not None):
+            raise ConfigError(
+                "`sink.api-key` stands alone",
+                "found `user` or `password`, too: a request has one of them",
+                "leave out the others",
+                code="TR-1010",
+            )
         _check_positive(self, "parallelism", "max_quarantined")
 
     @property
@@ -749,17 +758,40 @@ class OpenSearchSettings(CommonSettings):
         return tuple(url.strip().rstrip("/") for url in self.url.split(",") if url.strip())
 
 
+class ClickHouseEngine(StrEnum):
+    """Whether the targets' tables have replicas."""
+
+    LOCAL = "local"
+    REPLICATED = "replicated"
+
+
+#: Settings of a connection that rows are only exact with as the sink sets them.
+CLICKHOUSE_OWN = (
+    *("async_insert", "wait_for_async_insert", "insert_deduplicate", "insert_deduplication_token"),
+    *("deduplicate_insert", "alter_sync", "final", "apply_mutations_on_fly"),
+)
+
+
 @dataclass(frozen=True)
 class ClickHouseSettings(CommonSettings):
-    """Tables of a ClickHouse server that are kept equal to the source's.
+    """Tables of a ClickHouse server: the source's rows, or all changes.
 
     Args:
         url: the server's HTTP interface: `http://HOST[:PORT]` or `https://HOST[:PORT]`.
+        mode: their content: upsert or changelog.
         database: that of targets without one, and of our own tables.
         user: a user who may create tables there.
         password: the user's.
         tls_ca: authorities that sign the server's certificate, a PEM file; default: the system's.
         parallelism: tasks that write changes at the same time.
+        on_refused_row: how a row is handled that a column cannot hold, or (upsert) the server refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
+        engine: whether new tables are `Replicated...MergeTree`.
+        cluster: the cluster on whose servers databases and tables are created and altered.
+        order_by: by target: columns that new tables are sorted by, with commas.
+        partition_by: by target: the expression that new tables are partitioned by.
+        table_settings: settings of new tables.
+        connection_settings: settings of all statements.
 
     Raises:
         ConfigError: the address is none or holds a user, or a value is out of its range.
@@ -768,21 +800,53 @@ class ClickHouseSettings(CommonSettings):
     type: ClassVar[str] = "clickhouse"
     extra: ClassVar[str | None] = "clickhouse"
     url: str
+    mode: WriteMode = WriteMode.UPSERT
     database: str = "default"
     user: str = "default"
     password: Secret | None = None
     tls_ca: str | None = None
     parallelism: int = 4
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
+    engine: ClickHouseEngine = ClickHouseEngine.LOCAL
+    cluster: str | None = None
+    order_by: Mapping[str, str] = field(default_factory=dict)
+    partition_by: Mapping[str, str] = field(default_factory=dict)
+    table_settings: Mapping[str, str] = field(default_factory=dict)
+    connection_settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse_credentials(self.url, "sink.url")
         self.address  # noqa: B018 - checked
-        _check_positive(self, "parallelism")
+        _check_positive(self, "parallelism", "max_quarantined")
+        if self.mode is WriteMode.SCD2:
+            raise ConfigError(
+                "ClickHouse sinks do not support mode scd2 at `sink.mode`",
+                "allowed: upsert, changelog",
+                "use `type: delta`",
+                code="TR-1008",
+            )
+        for name in self.connection_settings:
+            if name in CLICKHOUSE_OWN:
+                raise ConfigError(
+                    f"`sink.connection-settings` cannot have `{name}`",
+                    "the sink sets it itself: rows would not be exact otherwise",
+                    "leave it out",
+                    code="TR-1010",
+                )
+        for key in ("table_settings", "connection_settings"):
+            for name in getattr(self, key):
+                if not name.isidentifier():
+                    raise ConfigError(
+                        f"`sink.{key.replace('_', '-')}` has a name that no setting has",
+                        f"found {shown(name)}",
+                        code="TR-1010",
+                    )
 
     @property
     def follows_former_columns(self) -> bool:
         """See CommonSettings."""
-        return True
+        return self.mode is WriteMode.UPSERT
 
     @property
     def address(self) -> tuple[str, str, int]:

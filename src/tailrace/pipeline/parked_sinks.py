@@ -143,9 +143,10 @@ def _wishes(checkpoint: str) -> Directory:
 def what_it_gets(settings: SinkSettings) -> str:
     """What a sink is given of the tables that are read again."""
     mode = getattr(settings, "mode", None)
-    if settings.type in ("mysql", "postgresql") or mode in (WriteMode.UPSERT, WriteMode.SCD2):
+    holds_rows = settings.type in ("mysql", "postgresql", "opensearch")
+    if holds_rows or mode in (WriteMode.UPSERT, WriteMode.SCD2):
         return "equals its tables once they are read"
-    if mode is WriteMode.CHANGELOG:
+    if mode is WriteMode.CHANGELOG and settings.type != "clickhouse":
         return "receives what differs: present rows as `r`, rows that are gone as `d`"
     return "receives all present rows once more as `r`, and is not told of rows that were deleted"
 

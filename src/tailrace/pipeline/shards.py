@@ -47,6 +47,6 @@ def shard_findings(pipeline: Pipeline, tables: Iterable[TableId]) -> Iterator[Fi
 
 
 def _holds_rows(settings: SinkSettings) -> bool:
-    if isinstance(settings, DeltaSettings | IcebergSettings):
+    if isinstance(settings, DeltaSettings | IcebergSettings | ClickHouseSettings):
         return settings.mode is not WriteMode.CHANGELOG
-    return isinstance(settings, ReplicaSettings | OpenSearchSettings | ClickHouseSettings)
+    return isinstance(settings, ReplicaSettings | OpenSearchSettings)

@@ -29,6 +29,7 @@ from tailrace.config.sinks import (
     PostgresSettings,
     RefusedRow,
     SinkSettings,
+    WriteMode,
     sink_names,
 )
 from tailrace.errors import SinkError, TransientSinkError
@@ -116,6 +117,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
 
             return OpenSearchSink(settings, router)
         case ClickHouseSettings():
+            if settings.mode is WriteMode.CHANGELOG:
+                from tailrace.sinks.clickhouse.log_sink import ClickHouseLogSink
+
+                return ClickHouseLogSink(settings, router)
             from tailrace.sinks.clickhouse.sink import ClickHouseSink
 
             return ClickHouseSink(settings, router)
@@ -225,5 +230,9 @@ def quarantine_of(settings: SinkSettings, pipeline: Pipeline, stream: StreamId) 
             from tailrace.sinks.opensearch.quarantine import OpenSearchQuarantine
 
             return OpenSearchQuarantine(settings, stream.query)
+        case ClickHouseSettings():
+            from tailrace.sinks.clickhouse.quarantine import ClickHouseQuarantine
+
+            return ClickHouseQuarantine(settings, stream.query)
         case _:
             return None

@@ -1,7 +1,7 @@
 """A sink whose rows have versions: the steps of a batch, the same for each system.
 
     driver   create or alter targets (`_prepare`); note that the batch begins (`_note`)
-    tasks      rows, each with the version of the batch (`replica.row_tasks`)
+    tasks      rows, each with the version of the batch (`_write_rows`)
     driver   remove what tables that were read again no longer have (`_remove`); note that the batch is done
 
 What an attempt has written, the next one writes to no effect (`sinks.versions`).
@@ -20,7 +20,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.replica.plan import Work
-from tailrace.sinks.replica.row_tasks import Outcome, WritingAttempt, write_batch
+from tailrace.sinks.replica.row_tasks import Outcome
 from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
 from tailrace.sinks.tables.targets import add_targets_without_rows, by_target, of_one_table, written
 from tailrace.sinks.timings import COMMIT
@@ -30,7 +30,7 @@ from tailrace.spark.cells import TableBatch
 _log = logging.getLogger(__name__)
 
 #: An attempt to write a batch, as a system's tasks know it.
-A = TypeVar("A", bound=WritingAttempt)
+A = TypeVar("A")
 
 
 class VersionedSink(ABC, Generic[A]):
@@ -87,7 +87,7 @@ class VersionedSink(ABC, Generic[A]):
         attempt = self._attempt(batch, todo)
         self._note(batch, attempt, {name: done.get(name, NEVER) for name in todo})
         filled = {name: parts for name, parts in todo.items() if parts}
-        outcome = write_batch(batch, filled, attempt, self._parallelism) if filled else Outcome()
+        outcome = self._write_rows(batch, filled, attempt) if filled else Outcome()
         for name, error in outcome.errors.items():
             with of_one_table(part.table for part in filled[name]):
                 raise error
@@ -127,6 +127,10 @@ class VersionedSink(ABC, Generic[A]):
     @abstractmethod
     def _note(self, batch: CellBatch, attempt: A, done: Mapping[str, int]) -> None:
         """Note that targets have something of the batch, and which is the last that they have as a whole."""
+
+    @abstractmethod
+    def _write_rows(self, batch: CellBatch, work: Work, attempt: A) -> Outcome:
+        """Write the rows of targets."""
 
     @abstractmethod
     def _remove(self, attempt: A, name: str, refresh: Refresh) -> None:

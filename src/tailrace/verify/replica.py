@@ -1,16 +1,7 @@
 """The target side of a replica: tables in a database of the source's kind, read like the source's tables.
 
 A database shows its tables as they are now, or as they were when a transaction began. So one is begun between
-two of the stream's batches, which goes on meanwhile:
-
-    n = the last committed batch; the ledger: every target is at a batch <= n, and none is being written
-    begin of a transaction that sees one moment
-    the ledger once more: the same
-
-*Why that is the state after n.* The sink's ledger (`sinks.replica.ledger`) records the begin of a batch
-before its first row is written, and its end after the last, each durably. The second look shows that no batch
-behind n had begun: so the moment between the looks has no row of one. The first shows that all rows of the
-others were committed. Rows that others write are reported as differences.
+two of the stream's batches, which goes on meanwhile (`verify.moments`, by the sink's ledger).
 
 The transaction ends with the target's checksums. A schema change of the target, by the stream too, waits for
 that. Where rows differ, they are read at another moment (`verify.run`).
@@ -19,7 +10,6 @@ that. Where rows differ, they are read at another moment (`verify.run`).
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -29,7 +19,6 @@ import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
-from tailrace.errors import StateError
 from tailrace.model.table import TableSchema
 from tailrace.sinks.replica.dialect import Dialect
 from tailrace.sinks.replica.ledger import Entry, Ledger
@@ -38,10 +27,8 @@ from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import FrozenTables
 from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.moments import keep_between_batches
 from tailrace.verify.source import PAGE_ROWS, as_stored
-
-#: How often to look whether the stream is between two batches, seconds.
-_POLL_S = 0.03
 
 
 @dataclass(frozen=True)
@@ -136,22 +123,12 @@ class ReplicaTargets:
         )
         options = replace(source, **{name: getattr(server, name) for name in names})
         dialect = open_dialect(sink, source.dialect)
-        ledger, until_s = Ledger(dialect), time.monotonic() + patience_s
+        ledger = Ledger(dialect)
         with closing(dialect.connect()) as session, closing(registry.source(options)) as replica:
-            while True:
-                batch, targets = last()
-                entries = ledger.entries(session, targets) if targets else {}
-                busy = next(
-                    (e for e in entries.items() if e[1].begun != e[1].done or e[1].done > batch), None
-                )
-                if busy is None:
-                    tables = replica.frozen()
-                    if not targets or ledger.entries(session, targets) == entries:
-                        return cls(options, dialect, entries, tables), batch
-                    tables.close()
-                if time.monotonic() >= until_s:
-                    raise _busy(*(busy or next(iter(entries.items()))), batch)
-                time.sleep(_POLL_S)
+            tables, entries, batch = keep_between_batches(
+                last, lambda targets: ledger.entries(session, targets), lambda _: replica.frozen(), patience_s
+            )
+        return cls(options, dialect, entries, tables), batch
 
     def target(self, name: str, table: TableSchema, shards: Shards | None) -> ReplicaTarget | None:  # noqa: ARG002 - has its own
         """See ComparedTargets."""
@@ -172,13 +149,3 @@ class ReplicaTargets:
     def close(self) -> None:
         """See ComparedTargets."""
         self.tables.close()
-
-
-def _busy(name: str, entry: Entry, batch: int) -> StateError:
-    return StateError(
-        f"target `{name}` is being written and cannot be compared",
-        f"it has batch {entry.done}, batch {entry.begun} has begun; the checkpoint has {batch}",
-        "a replica cannot show an earlier state: verify again when the batch is written. If the pipeline was "
-        "killed within a batch, start it",
-        code="TR-8104",
-    )

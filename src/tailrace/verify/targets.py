@@ -1,4 +1,4 @@
-"""The targets of a pipeline, for any verifiable sink: Delta or Iceberg tables, a replica between batches."""
+"""The targets of a pipeline, for any verifiable sink: by version, or as they are between two batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
+    ClickHouseSettings,
     DeltaSettings,
     IcebergSettings,
     MySqlSettings,
+    OpenSearchSettings,
     PostgresSettings,
     SinkSettings,
     WriteMode,
@@ -27,11 +29,19 @@ from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Directory, PlannedBatch, absolute
 from tailrace.verify.checksum import Checksums, Shards
+from tailrace.verify.opensearch import OpenSearchTargets
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
 
 #: The settings of sinks that can be verified.
-VerifiableSettings: TypeAlias = DeltaSettings | IcebergSettings | MySqlSettings | PostgresSettings
+VerifiableSettings: TypeAlias = (
+    DeltaSettings
+    | IcebergSettings
+    | MySqlSettings
+    | PostgresSettings
+    | OpenSearchSettings
+    | ClickHouseSettings
+)
 
 
 class ComparedTarget(Protocol):
@@ -105,6 +115,7 @@ def targets_of(
         batch = last()
         return IcebergTargets(sink, batch.id, spark), batch
     seen: dict[int, PlannedBatch] = {}
+    targets: ComparedTargets
 
     def newest() -> tuple[int, Collection[str]]:
         batch = last()
@@ -112,7 +123,14 @@ def targets_of(
         names = StreamOffset.from_json(batch.end).names()
         return batch.id, {router.target(TableId.parse(name)) for name in names}
 
-    targets, number = ReplicaTargets.open(source, sink, newest, patience_s)
+    if isinstance(sink, ClickHouseSettings):
+        from tailrace.verify.clickhouse import ClickHouseTargets  # noqa: PLC0415 - an extra
+
+        targets, number = ClickHouseTargets.open(sink, newest, patience_s)
+    elif isinstance(sink, OpenSearchSettings):
+        targets, number = OpenSearchTargets.open(sink, newest, patience_s)
+    else:
+        targets, number = ReplicaTargets.open(source, sink, newest, patience_s)
     return targets, seen[number]
 
 
@@ -127,7 +145,8 @@ def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> Verif
             return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta tables, Iceberg tables, and replicas in a database of the source's kind",
+        "verify supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of the source's"
+        " kind",
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
@@ -146,9 +165,7 @@ def needs_spark(sink: SinkSettings) -> bool:
 
 
 def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
-    if isinstance(sink, DeltaSettings):
-        return sink
-    if isinstance(sink, IcebergSettings):
+    if isinstance(sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings):
         return sink
     if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
         return sink

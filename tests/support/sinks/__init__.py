@@ -28,4 +28,5 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "postgresql-whole-batch": replica.postgres_whole_batch,
     "opensearch": opensearch.opensearch,
     "clickhouse": clickhouse.clickhouse,
+    "clickhouse-changelog": clickhouse.changelog,
 }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.config.sinks import ClickHouseSettings
+from tailrace.config.sinks import ClickHouseSettings, WriteMode
+from tailrace.formats.row import ROW_FIELDS
 from tailrace.model.moments import rows_to_python
-from tailrace.sinks.clickhouse.columns import DELETED, VERSION
+from tailrace.sinks.clickhouse.columns import ABSENT_BEFORE, BATCH, BEFORE, DELETED, PART, VERSION
+from tailrace.sinks.clickhouse.log_sink import ClickHouseLogSink
 from tailrace.sinks.clickhouse.sink import ClickHouseSink
 from tailrace.sinks.clickhouse.sql import Place, qualified
 from tailrace.sinks.clickhouse.sql import name as quoted
 from tests.support.clickhouse import ClickHouse
-from tests.support.sinks.case import Row, SinkCase
+from tests.support.sinks.case import Change, Row, SinkCase, as_change
 
 #: Columns of the tests that hold bytes: ClickHouse has one type for texts and bytes.
 _BINARY = ("data", "raw", "bin")
+
+
+#: A change log's columns that are not the source's.
+_OF_LOG = {*(field.name for field in ROW_FIELDS), ABSENT_BEFORE, BATCH, PART}
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,19 @@ class Target:
         for (name,) in tables:
             client.command(f"DROP TABLE default.{quoted(name)}")
 
+    def changes(self, target: str) -> list[Change]:
+        """A change log's changes, in order."""
+        found = []
+        for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq, _op != 'r'"):
+            columns = {k: v for k, v in row.items() if k not in _OF_LOG and not k.startswith(BEFORE)}
+            before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
+            found.append(as_change(row["_op"], columns, before if row["_op"] == "u" else None))
+        return found
+
 
 def _texts(name: str, column: pa.ChunkedArray) -> pa.Array:
     column = column.combine_chunks()
-    if pa.types.is_binary(column.type) and name not in _BINARY:
+    if pa.types.is_binary(column.type) and name.removeprefix(BEFORE) not in _BINARY:
         return column.cast(pa.string())
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us"))
@@ -92,4 +107,14 @@ def clickhouse(request: Any) -> SinkCase:
         target.drop,
         rows=target.rows,
         takes_parts=True,
+    )
+
+
+def changelog(request: Any) -> SinkCase:
+    target = target_of(request)
+    settings = replace(target.settings, mode=WriteMode.CHANGELOG)
+    return SinkCase(
+        lambda router: ClickHouseLogSink(settings, router),
+        target.drop,
+        changes=target.changes,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _CONNECT_S, _STATEMENT_S = 10, 3600
 #: Rows are to be durable, and visible, once an INSERT has returned; each one that we send is meant.
 _INSERT = {"async_insert": 0, "insert_deduplicate": 0}
+#: ... of a part of a change log, which the server remembers by its token.
+_PART = {"async_insert": 0, "insert_deduplicate": 1}
 #: Lists of keys are long, and so are those of columns.
 _LONG = {"max_query_size": 1 << 28, "max_ast_elements": 1 << 20}
 #: Binary values are no text.
@@ -58,6 +60,28 @@ class ClickHouseClient:
         with _errors(shows=True):
             self._connected().command(statement, settings={**_LONG, **(settings or {})})
 
+    def require_synchronous_inserts(self) -> None:
+        """Check that rows are there once an INSERT has returned.
+
+        Raises:
+            SinkError: the server does not let us ask for that.
+        """
+        with _errors(shows=True):
+            answer = self._connected().raw_query(
+                "SELECT toUInt8(getSetting('async_insert'))",
+                settings={"async_insert": 0},
+                fmt="ArrowStream",
+            )
+        with pa.ipc.open_stream(answer) as reader:
+            is_asynchronous = reader.read_all().column(0)[0].as_py()
+        if is_asynchronous:
+            raise SinkError(
+                "ClickHouse would insert rows asynchronously",
+                f"found async_insert = {is_asynchronous} though the sink asks for 0",
+                "allow the user to change async_insert, or set it to 0 in the user's profile",
+                code="TR-7711",
+            )
+
     def insert_select(self, statement: str) -> None:
         """Run an INSERT from a SELECT; see `run`."""
         self.run(statement, _INSERT)
@@ -69,12 +93,20 @@ class ClickHouseClient:
         with pa.ipc.open_stream(answer) as reader:
             return reader.read_all()
 
-    def insert(self, table: str, rows: pa.Table) -> None:
-        """Insert rows.
+    def stream(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The result of a SELECT part by part; see `select`."""
+        with _errors(shows=True):
+            answer: Any = self._connected().raw_stream(query, settings=dict(_SELECT), fmt="ArrowStream")
+        with closing(answer), pa.ipc.open_stream(answer) as reader:
+            yield from reader
+
+    def insert(self, table: str, rows: pa.Table, *, token: str | None = None) -> None:
+        """Insert rows, in one block.
 
         Args:
             table: the table's name, quoted.
             rows: some of its columns.
+            token: names the block: the server inserts it once. None: rows may come again.
 
         Raises:
             TransientSinkError: the server does not answer, or cannot at present; or the table is gone.
@@ -82,10 +114,11 @@ class ClickHouseClient:
         """
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
+            writer.write_table(rows.combine_chunks())
         columns = [name(column) for column in rows.schema.names]
+        settings = _INSERT if token is None else {**_PART, "insert_deduplication_token": token}
         with _errors(shows=False):  # its reasons may have values
-            self._connected().raw_insert(table, columns, sink.getvalue(), dict(_INSERT), "Arrow")
+            self._connected().raw_insert(table, columns, sink.getvalue(), dict(settings), "Arrow")
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -99,6 +132,7 @@ class ClickHouseClient:
                 username=settings.user,
                 password=self._password.resolve() if self._password else "",
                 ca_cert=settings.tls_ca,
+                settings=dict(settings.connection_settings),
                 compress=False,
                 tz_source="server",  # we read no times as Python's: no warning about the local zone
                 autogenerate_session_id=False,  # tasks need none, and one would run a statement at a time

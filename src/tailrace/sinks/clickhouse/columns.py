@@ -18,6 +18,7 @@ becomes 0, a date beyond the range another one. So `fitted` does.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +35,19 @@ from tailrace.sinks.tables.columns import require_free
 
 #: The columns that a table has besides: the version of a row, and whether its key has none.
 VERSION, DELETED = "_tailrace_version", "_tailrace_deleted"
+#: ... of a change log: the batch that has brought a change, and the part of it (`sinks.clickhouse.division`).
+BATCH, PART = "_tailrace_batch", "_tailrace_part"
+#: ... what begins the names of columns with the old row of an update, and the columns that it lacks.
+BEFORE, ABSENT_BEFORE = "_before.", "_absent_before"
+#: A change log's own columns, next to those of the row and those of the old row.
+_OF_CHANGE = {
+    "_op": "LowCardinality(String)",
+    "_seq": "String",
+    "_ts_ms": "Nullable(Int64)",
+    "_txn": "Nullable(String)",
+    "_position": "Nullable(String)",
+    "_absent": "Array(String)",
+}
 #: Columns that every table of ClickHouse has.
 _VIRTUAL = (
     *("_part", "_part_index", "_part_uuid", "_part_data_version", "_part_offset", "_part_starting_offset"),
@@ -60,6 +74,31 @@ def require_names(table: TableSchema) -> None:
         SinkError: it has one.
     """
     require_free(table, (VERSION, DELETED, *_VIRTUAL), "a ClickHouse sink")
+
+
+def require_log_names(table: TableSchema) -> None:
+    """As `require_names`, for a change log.
+
+    Raises:
+        SinkError: it has one.
+    """
+    own = (*_OF_CHANGE, BEFORE.rstrip("."), ABSENT_BEFORE, BATCH, PART, *_VIRTUAL)
+    of_old = [c.name for c in table.columns if c.name.lower().startswith(BEFORE)]
+    require_free(table, (*own, *of_old), "a ClickHouse sink with `mode: changelog`")
+
+
+def row_columns(schema: TargetSchema) -> dict[str, str]:
+    """The columns of a table that holds rows, with their types."""
+    columns = {column.name: type_of(column, schema) for column in schema.columns}
+    return {**columns, VERSION: "UInt64", DELETED: "UInt8"}
+
+
+def log_columns(schema: TargetSchema) -> dict[str, str]:
+    """The columns of a change log, with their types."""
+    columns = {column.name: type_of(column, schema) for column in schema.columns}
+    before = {f"{BEFORE}{name}": type_ for name, type_ in columns.items()}
+    own = {ABSENT_BEFORE: "Array(String)", BATCH: "UInt64", PART: "LowCardinality(String)"}
+    return {**columns, **_OF_CHANGE, **before, **own}
 
 
 def type_of(column: Column, schema: TargetSchema) -> str:
@@ -133,6 +172,34 @@ ALL_YEARS = Years(-719_162, 2_932_896, "the years 1 to 9999")
 SOME_YEARS = Years(-25_567, 120_529, "the years 1900 to 2299")
 
 
+@dataclass(frozen=True)
+class Unfit:
+    """Values of a column that it cannot hold.
+
+    Args:
+        column: the column's name.
+        rows: their rows.
+        reason: why.
+    """
+
+    column: str
+    rows: pa.BooleanArray
+    reason: str
+
+
+def unfit(rows: pa.Table | pa.RecordBatch, schema: TargetSchema, years: Years) -> list[Unfit]:
+    """The values of rows that their columns cannot hold, column by column.
+
+    Args:
+        rows: some columns of `schema`, with canonical types.
+        schema: the target's schema.
+        years: what the server's dates hold.
+    """
+    by_name = {column.name: column for column in schema.columns}
+    found = (_unfit(_whole(rows.column(name)), by_name[name], years) for name in rows.schema.names)
+    return [one for one in found if one is not None]
+
+
 def fitted(
     rows: pa.Table | pa.RecordBatch,
     schema: TargetSchema,
@@ -150,14 +217,53 @@ def fitted(
     Raises:
         SinkError: a column cannot hold a value.
     """
+    for one in unfit(rows, schema, years):
+        table, position = origin(pc.index(one.rows, pa.scalar(value=True)).as_py())
+        raise SinkError(
+            f"a row is refused by column `{one.column}` of target `{schema.target}`: {one.reason}",
+            f"the row is of table `{table}` at {position}",
+            "turn the column into text by a transform (CAST(... AS STRING)), leave it out, correct the row at"
+            " the source, or set `on-refused-row: quarantine`",
+            code="TR-7006",
+        )
     by_name = {column.name: column for column in schema.columns}
-    columns = {}
-    for name in rows.schema.names:
-        array = rows.column(name)
-        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        _require_fitting(array, by_name[name], schema.target, years, origin)
-        columns[name] = _stored(array, by_name[name])
-    return pa.table(columns)
+    return pa.table({name: _stored(_whole(rows.column(name)), by_name[name]) for name in rows.schema.names})
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def read_as(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values as ClickHouse returns them (texts as bytes) as a column's own: the inverse of what is stored."""
+    if not _is_list(type_):
+        return array if array.type == type_ else array.cast(type_)
+    if _is_list(array.type):
+        if pa.types.is_list(array.type) and pa.types.is_binary(array.type.value_type):
+            array = array.cast(pa.list_(pa.string())) if type_.value_type == pa.string() else array
+        return array.cast(type_)
+    return _lists(array.cast(pa.string()), type_)
+
+
+def _lists(texts: pa.StringArray, type_: pa.ListType) -> pa.ListArray:
+    """Lists of their JSON texts (`as_json`)."""
+    read = (None if t is None else json.loads(t, parse_int=str, parse_float=str) for t in texts.to_pylist())
+    listed = [None if one is None else [_item(item) for item in one] for one in read]
+    found = pa.array(listed, pa.list_(pa.string()))
+    values, element = found.values, type_.value_type
+    if pa.types.is_binary(element):
+        values = pa.array([None if v is None else bytes.fromhex(v) for v in values.to_pylist()], element)
+    elif pa.types.is_duration(element):
+        values = values.cast(pa.int64()).cast(element)
+    else:
+        values = values.cast(element)
+    return pa.ListArray.from_arrays(found.offsets, values, type_, mask=found.is_null())
+
+
+def _item(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
 
 
 def _stored(array: pa.Array, column: Column) -> pa.Array:
@@ -171,32 +277,17 @@ def _stored_list(type_: pa.ListType) -> pa.DataType:
     return pa.list_(pa.int64() if pa.types.is_duration(element) else element)
 
 
-def _require_fitting(
-    array: pa.Array,
-    column: Column,
-    target: str,
-    years: Years,
-    origin: Callable[[int], tuple[str, str]],
-) -> None:
-    unfit, reason = None, "it is NULL, and the column is NOT NULL"
+def _unfit(array: pa.Array, column: Column, years: Years) -> Unfit | None:
+    found, reason = None, f"the date is none of {years.text}"
     if array.null_count and not column.nullable:
-        unfit = array.is_null()
+        found, reason = array.is_null(), "it is NULL, and the column is NOT NULL"
     elif _is_list(array.type) and not _is_text(column):
         among = years.unfit(array.flatten())
         if among is not None and pc.any(among).as_py():
             rows = array.value_parent_indices().filter(among)
-            unfit = pa.array(np.isin(np.arange(len(array)), rows.to_numpy()))
+            found = pa.array(np.isin(np.arange(len(array)), rows.to_numpy()))
     elif not _is_list(array.type):
-        unfit = years.unfit(array)
-    if unfit is None or not pc.any(unfit).as_py():
-        return
-    if not array.null_count or column.nullable:
-        reason = f"the date is none of {years.text}"
-    table, position = origin(pc.index(unfit, pa.scalar(value=True)).as_py())
-    raise SinkError(
-        f"a row is refused by column `{column.name}` of target `{target}`: {reason}",
-        f"the row is of table `{table}` at {position}",
-        "turn the column into text by a transform (CAST(... AS STRING)), leave it out, or correct the row at"
-        " the source",
-        code="TR-7006",
-    )
+        found = years.unfit(array)
+    if found is None or not pc.any(found).as_py():
+        return None
+    return Unfit(column.name, found, reason)

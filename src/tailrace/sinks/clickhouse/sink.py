@@ -10,23 +10,21 @@ nothing: of a key's rows the one with the highest version counts, and a batch wr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tailrace.config.sinks import ClickHouseSettings
 from tailrace.errors import SinkError
 from tailrace.model.change import REREAD
 from tailrace.sinks.base import CellBatch
-from tailrace.sinks.claims import Claims
-from tailrace.sinks.clickhouse import state, tables, vanished
+from tailrace.sinks.clickhouse import tables, vanished
+from tailrace.sinks.clickhouse.base import ClickHouseTables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
-from tailrace.sinks.clickhouse.columns import ALL_YEARS, SOME_YEARS, Years, require_names, type_of
-from tailrace.sinks.clickhouse.sql import Place
-from tailrace.sinks.clickhouse.state import TargetProgress
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.columns import require_names, type_of
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.clickhouse.writer import InsertAttempt
+from tailrace.sinks.replica.plan import Work
+from tailrace.sinks.replica.row_tasks import Outcome, write_batch
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
-from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import (
     former_columns,
     kept_columns,
@@ -34,65 +32,28 @@ from tailrace.sinks.tables.former_columns import (
     require_unneeded,
 )
 from tailrace.sinks.tables.rereads import Refresh
-from tailrace.sinks.versioned_sink import VersionedSink
 from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
 
-class ClickHouseSink(VersionedSink[InsertAttempt]):
-    """Keeps tables of a ClickHouse server equal to the source's.
-
-    Args:
-        settings: the sink's settings.
-        router: names the targets.
-    """
-
-    gone = "TR-7704"
-
-    def __init__(self, settings: ClickHouseSettings, router: Router) -> None:
-        self._place = Place(settings.database)
-        claims = Claims(router, lambda table: [self._place.location(router, table)])
-        super().__init__(claims, settings.parallelism)
-        self._settings = settings
-        self._client: ClickHouseClient | None = None
-        self._years = SOME_YEARS
-        #: The tables of targets, as this sink has found or left them.
-        self._targets: dict[str, Target] = {}
-
-    @property
-    def pending_rows(self) -> int:
-        """See `Sink.pending_rows`: readers see what is durable."""
-        return 0
-
-    def close(self) -> None:
-        """See `Sink.close`."""
-        client, self._client = self._client, None
-        self._targets = {}
-        if client is not None:
-            client.close()
-
-    def _open(self) -> ClickHouseClient:
-        if self._client is None:
-            client = ClickHouseClient(self._settings)
-            state.create(client, self._place)
-            self._years = _years_of(client)
-            self._client = client
-        return self._client
-
-    def _forget(self) -> None:
-        self._targets = {}
-
-    def _done(self, batch: CellBatch, targets: Collection[str]) -> dict[str, int]:
-        found = state.read(self._open(), self._place, targets, batch.stream)
-        return {name: progress.done for name, progress in found.items()}
+class ClickHouseSink(ClickHouseTables[InsertAttempt]):
+    """Keeps tables of a ClickHouse server equal to the source's."""
 
     def _attempt(self, batch: CellBatch, targets: Collection[str]) -> InsertAttempt:
         held = {name: self._targets[name] for name in targets}
-        return InsertAttempt(self._open(), held, batch.id, self._years)
+        settings = self._settings
+        return InsertAttempt(
+            self._open(),
+            held,
+            batch.id,
+            self._years,
+            self._place,
+            settings.on_refused_row,
+            settings.max_quarantined,
+        )
 
-    def _note(self, batch: CellBatch, attempt: InsertAttempt, done: Mapping[str, int]) -> None:
-        progress = [TargetProgress(name, batch.stream, batch.id, last) for name, last in done.items()]
-        state.write(attempt.client, self._place, progress)
+    def _write_rows(self, batch: CellBatch, work: Work, attempt: InsertAttempt) -> Outcome:
+        return write_batch(batch, work, attempt, self._parallelism)
 
     def _remove(self, attempt: InsertAttempt, name: str, refresh: Refresh) -> None:
         vanished.remove(attempt, self._targets[name], refresh)
@@ -104,7 +65,7 @@ class ClickHouseSink(VersionedSink[InsertAttempt]):
         schemas = [schema for part in parts for schema in part.schemas]
         for schema in schemas:
             require_names(schema)
-        old = self._targets.get(name) or tables.find(client, self._place, name, batch.stream)
+        old = self._find(batch, name)
         if old is None and not parts:
             return False
         if old is not None:
@@ -122,9 +83,9 @@ class ClickHouseSink(VersionedSink[InsertAttempt]):
             target = target.with_reading(refresh.name, reading)
         if old is None:
             batch.creates(name, self._claims.of(name))
-            tables.create(client, self._place, target)
+            tables.create(client, self._place, target, self._layout(name))
         elif target != old:
-            tables.alter(client, old, target)
+            tables.alter(client, old, target, self._layout(name))
         self._targets[name] = target
         return True
 
@@ -145,19 +106,12 @@ class ClickHouseSink(VersionedSink[InsertAttempt]):
         missed = missed_columns(parts, table, held, key) if batch.drops_columns else []
         for change in (*changes, *(change for change in missed if change.old not in old)):
             try:
-                target = tables.follow(client, target, change)
+                target = tables.follow(client, target, change, self._layout(target.name))
             except SinkError as error:
                 if error.code != "TR-7703":
                     raise
                 require_unneeded(batch.policy, target.name, change.old, error, sources[0])
         return target
-
-
-def _years_of(client: ClickHouseClient) -> Years:
-    """What a server's dates hold: servers of today hold more than those before them."""
-    first, last = ALL_YEARS.first, ALL_YEARS.last
-    days = client.select(f"SELECT toInt32(toDate32({first})), toInt32(toDate32({last}))")
-    return ALL_YEARS if [c[0].as_py() for c in days.columns] == [first, last] else SOME_YEARS
 
 
 def _require_same_key(held: TargetSchema, needed: TargetSchema) -> None:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tailrace.config.sinks import WriteMode
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.clickhouse.client import ClickHouseClient
-from tailrace.sinks.clickhouse.sql import Place, name, text
+from tailrace.sinks.clickhouse.layout import StorageLayout, engine_of
+from tailrace.sinks.clickhouse.sql import Place, text
 from tailrace.sinks.versions import NEVER
 
 _TABLE = "state"
@@ -39,12 +41,13 @@ class TargetProgress:
     done: int = NEVER
 
 
-def create(client: ClickHouseClient, place: Place) -> None:
+def create(client: ClickHouseClient, place: Place, layout: StorageLayout) -> None:
     """Create the table, and its database, unless they exist."""
-    client.run(f"CREATE DATABASE IF NOT EXISTS {name(place.database)}")
+    engine = engine_of(WriteMode.UPSERT, layout.engine)
+    client.run(layout.create_database(place.database))
     client.run(
-        f"CREATE TABLE IF NOT EXISTS {place.own(_TABLE)} (target String, stream String, pipeline String,"
-        " begun Int64, done Int64, version Int64) ENGINE = ReplacingMergeTree(version)"
+        f"CREATE TABLE IF NOT EXISTS {place.own(_TABLE)}{layout.on_cluster} (target String, stream String,"
+        f" pipeline String, begun Int64, done Int64, version Int64) ENGINE = {engine}(version)"
         " ORDER BY (target, stream) COMMENT 'Tailrace: how far its targets are'"
     )
 

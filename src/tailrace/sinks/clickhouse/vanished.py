@@ -16,7 +16,7 @@ from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import Column
 from tailrace.sinks.clickhouse import sql
 from tailrace.sinks.clickhouse.columns import DELETED, VERSION
-from tailrace.sinks.clickhouse.tables import Target
+from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.clickhouse.writer import InsertAttempt
 from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.versions import version_of

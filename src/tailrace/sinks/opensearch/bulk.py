@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,14 @@ def send_all(client: OpenSearchClient, path: str, lines: Sequence[bytes]) -> Non
             raise _not_done(f"an action on `{path}` is refused with HTTP {refused.status}: {refused.kind}")
 
 
-def send(client: OpenSearchClient, path: str, portion: Portion, *, is_alias: bool = True) -> list[Refused]:
+def send(
+    client: OpenSearchClient,
+    path: str,
+    portion: Portion,
+    *,
+    is_alias: bool = True,
+    before: Callable[[], None] = lambda: None,
+) -> list[Refused]:
     """Send one bulk request, until no action has to wait.
 
     A version conflict counts as done: see `versions`. So a request may be sent again as a whole.
@@ -100,6 +107,7 @@ def send(client: OpenSearchClient, path: str, portion: Portion, *, is_alias: boo
         path: the index or alias, as in a request's path.
         portion: the lines.
         is_alias: whether the name must be an alias.
+        before: called before each attempt; what it raises ends them.
 
     Returns:
         The actions that are refused.
@@ -109,12 +117,12 @@ def send(client: OpenSearchClient, path: str, portion: Portion, *, is_alias: boo
         TransientSinkError: the cluster does not answer, or stays overloaded.
     """
     where = f"/{path}/_bulk?{'require_alias=true&' if is_alias else ''}filter_path="
-    if not client.request("POST", f"{where}errors", portion.body).body["errors"]:
+    if not client.request("POST", f"{where}errors", portion.body, before=before).body["errors"]:
         return []
     # only now are the results of all actions needed: most of them say that all is well
     problem = ""
     for pause in (*PAUSES_S, None):
-        answer = client.request("POST", f"{where}{_RESULTS}", portion.body)
+        answer = client.request("POST", f"{where}{_RESULTS}", portion.body, before=before)
         results = [next(iter(item.values())) for item in answer.body["items"]]
         if len(results) != portion.count:
             raise _not_done(f"the answer to {portion.count} actions has {len(results)} results")

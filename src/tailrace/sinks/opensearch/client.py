@@ -64,6 +64,7 @@ class OpenSearchClient:
         user: user for basic authentication, None for none.
         password: the user's password.
         ca_file: authorities that sign the nodes' certificates, None for the system's.
+        api_key: sent instead of a user, None for none.
         sleep: waits between attempts.
     """
 
@@ -71,6 +72,7 @@ class OpenSearchClient:
     user: str | None = None
     password: Secret | None = None
     ca_file: str | None = None
+    api_key: Secret | None = None
     sleep: Callable[[float], None] = time.sleep
     _context: ssl.SSLContext | None = field(default=None, init=False, repr=False)
 
@@ -79,10 +81,10 @@ class OpenSearchClient:
         """A client for a sink's settings.
 
         Raises:
-            ConfigError: the password's variable or file does not exist.
+            ConfigError: the variable or file of a secret does not exist.
         """
-        password = None if settings.password is None else settings.password.resolved()
-        return cls(settings.urls, settings.user, password, settings.tls_ca)
+        password, key = (s and s.resolved() for s in (settings.password, settings.api_key))
+        return cls(settings.urls, settings.user, password, settings.tls_ca, key)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_context": None}
@@ -94,6 +96,7 @@ class OpenSearchClient:
         body: bytes | Mapping[str, Any] | None = None,
         *,
         accepted: tuple[int, ...] = (),
+        before: Callable[[], None] = lambda: None,
     ) -> ClusterAnswer:
         """Send a request until it is answered.
 
@@ -102,6 +105,7 @@ class OpenSearchClient:
             path: the path and query.
             body: JSON, or the bytes to send.
             accepted: statuses from 400 on that are answers to the caller's question.
+            before: called before each attempt; what it raises ends them.
 
         Raises:
             TransientSinkError: no node answers.
@@ -112,6 +116,7 @@ class OpenSearchClient:
         problem = ""
         for pause in (*PAUSES_S, None):
             for url in self.urls:
+                before()
                 try:
                     answer = self._send(method, url + path, data)
                 except AnswerTooLargeError:
@@ -138,6 +143,8 @@ class OpenSearchClient:
             password = self.password.resolve() if self.password else ""
             token = base64.b64encode(f"{self.user}:{password}".encode()).decode()
             headers["Authorization"] = f"Basic {token}"
+        elif self.api_key is not None:
+            headers["Authorization"] = f"ApiKey {self.api_key.resolve()}"
         return send(
             url, data, headers, tls=self._tls, timeout_s=TIMEOUT_S, method=method, most_bytes=_MOST_BYTES
         )
@@ -205,7 +212,8 @@ def _refused(method: str, path: str, answer: ClusterAnswer) -> SinkError:
         return SinkError(
             "OpenSearch rejects the client",
             f"HTTP {answer.status} to {where}: {answer.reason}",
-            "check `user` and `password`, the user's rights, and whether the cluster's indices are blocked",
+            "check `user` and `password`, or `api-key`, the user's rights, and whether the cluster's indices"
+            " are blocked",
             code="TR-7302",
         )
     return SinkError(

@@ -14,6 +14,7 @@ place of one that was deleted. What we know of the index is in its mapping (`_me
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,12 +25,15 @@ from tailrace.sinks.base import StreamId
 from tailrace.sinks.opensearch.client import ClusterAnswer, OpenSearchClient
 from tailrace.sinks.opensearch.mapping import VERSION, fields_of, most_fields, settings_of
 from tailrace.sinks.opensearch.names import alias_of, index_of, quoted
+from tailrace.sinks.opensearch.versions import LEAST_MEMORY_S
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
 from tailrace.sinks.versions import ReadingStart
 
 #: The format of what the mapping notes.
 _FORMAT = 1
+_DURATION = re.compile(r"(\d+)(d|h|m|s|ms|micros|nanos)")
+_UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 1e-3, "micros": 1e-6, "nanos": 1e-9}
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,43 @@ def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | Non
         raise _not_ours(target, f"`{alias}` is the target `{noted['target']}`", stream)
     if noted["v"] > _FORMAT:
         raise _not_ours(target, "a newer version of Tailrace has written it", stream)
+    _require_memory(target, found.get("settings", {}).get("index", {}))
+    return _index(target, noted)
+
+
+def noted(client: OpenSearchClient, target: str) -> Index | None:
+    """The index of a target, whichever stream owns it; None if there is none of ours."""
+    answer = client.request("GET", f"/{quoted(alias_of(target))}", accepted=(404,))
+    if answer.status == 404 or list(answer.body) != [index_of(target)]:
+        return None
+    (found,) = answer.body.values()
+    held = found.get("mappings", {}).get("_meta", {}).get("tailrace")
+    return _index(target, held) if held and held["target"] == target else None
+
+
+def _index(target: str, noted: Mapping[str, Any]) -> Index:
     schema = TargetSchema.from_json(target, json.dumps(noted["schema"]))
     readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
-    return Index(target, stream, schema, readings)
+    return Index(target, StreamId(noted["pipeline"], noted["stream"]), schema, readings)
+
+
+def _require_memory(target: str, settings: Mapping[str, Any]) -> None:
+    """Refuse an index that forgets deleted documents while a task of an earlier attempt may live.
+
+    Raises:
+        SinkError: it does.
+    """
+    held = str(settings.get("gc_deletes", "60s"))
+    found = _DURATION.fullmatch(held)
+    if held != "-1" and (found is None or int(found[1]) * _UNITS_S[found[2]] < LEAST_MEMORY_S):
+        raise SinkError(
+            f"the index of target `{target}` forgets deleted documents too early",
+            f"found index.gc_deletes = {held}, needed at least {LEAST_MEMORY_S}s: a late write could bring a"
+            " deleted document back",
+            f'PUT /{index_of(target)}/_settings {{"index.gc_deletes": "15m"}}; and leave `gc_deletes` out of'
+            " `sink.index-settings`",
+            code="TR-7307",
+        )
 
 
 def create(client: OpenSearchClient, index: Index, settings: Mapping[str, str]) -> None:
@@ -113,8 +151,10 @@ def create(client: OpenSearchClient, index: Index, settings: Mapping[str, str]) 
         SinkError: OpenSearch refuses the fields or settings.
     """
     fields = {**fields_of(index.schema.columns), VERSION: {"type": "long"}}
+    own = settings_of(len(index.schema.columns), settings)
+    _require_memory(index.target, own)
     body = {
-        "settings": {"index": settings_of(len(index.schema.columns), settings)},
+        "settings": {"index": own},
         "aliases": {index.alias: {}},
         "mappings": {"dynamic": "strict", "_meta": index.meta, "properties": fields},
     }

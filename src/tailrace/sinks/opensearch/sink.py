@@ -28,6 +28,8 @@ from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
 from tailrace.sinks.opensearch.state import Progress
 from tailrace.sinks.opensearch.writer import Attempt
+from tailrace.sinks.replica.plan import Work
+from tailrace.sinks.replica.row_tasks import Outcome, write_batch
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import DropColumn, former_columns, kept_columns, missed_columns
@@ -92,6 +94,9 @@ class OpenSearchSink(VersionedSink[Attempt]):
         query, pipeline = batch.stream.query, batch.stream.pipeline
         progress = [Progress(n, query, pipeline, batch.id, last, attempt.epoch) for n, last in done.items()]
         state.write(attempt.client, progress)
+
+    def _write_rows(self, batch: CellBatch, work: Work, attempt: Attempt) -> Outcome:
+        return write_batch(batch, work, attempt, self._parallelism)
 
     def _remove(self, attempt: Attempt, name: str, refresh: Refresh) -> None:
         vanished.remove(attempt, self._indices[name], refresh)

@@ -8,9 +8,10 @@ means that the document has this change, or a later one:
 * *A task of an earlier attempt at the same batch* writes what the attempt that counts writes.
 * *A task of an earlier batch* has a lower version: that batch is complete, so each of its keys has its
   version or a higher one. This holds for a deleted key while the index remembers its version
-  (`index.gc_deletes`, 15 minutes). A task learns within CHECK_S that another attempt has begun, and sends
-  nothing more; its last request ends within the time limit of requests. That is two minutes at most, unless
-  the node that remembers is lost meanwhile.
+  (`index.gc_deletes`, 15 minutes; an index that remembers less than LEAST_MEMORY_S is refused). A task asks
+  before each attempt at a request whether its own attempt still counts, unless it has within CHECK_S, and an
+  attempt at a request ends within its time limit. So its last write ends some two minutes after another
+  attempt has begun. What is left is a node that is lost with what it remembers.
 
 Versions of two streams mean different things: that is why an index belongs to one stream (`indices`).
 """
@@ -19,3 +20,5 @@ from __future__ import annotations
 
 #: How long a task may write without asking whether its attempt is still the one that counts.
 CHECK_S = 10
+#: How long an index must remember the version of a deleted document.
+LEAST_MEMORY_S = 300

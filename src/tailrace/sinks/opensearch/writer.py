@@ -146,8 +146,7 @@ class Writer:
     ) -> None:
         """Send lines; `numbers`: those of their rows among the changes."""
         for portion in portions(lines):
-            self._require_epoch()
-            refused = send(self.attempt.client, self.index.path, portion)
+            refused = send(self.attempt.client, self.index.path, portion, before=self._require_epoch)
             if refused:
                 self._refuse(changes, {ids[r.number].as_py(): (numbers[r.number], r) for r in refused})
 

@@ -38,8 +38,8 @@ from tailrace.spark.task_errors import parse_error
 Batches = Iterator[pa.RecordBatch]
 #: Snapshot rows written together, in bytes of Arrow.
 _BYTES = 8 << 20
-_RESULT_COLUMNS = "target string, error string, quarantined string"
-_RESULT = pa.schema([pa.field(name, pa.string()) for name in ("target", "error", "quarantined")])
+RESULT_COLUMNS = "target string, error string, quarantined string"
+RESULT = pa.schema([pa.field(name, pa.string()) for name in ("target", "error", "quarantined")])
 _BUCKET_COLUMNS = "partition int, target string, changes binary"
 _BUCKET = pa.schema(
     [
@@ -110,7 +110,7 @@ class Outcome:
     quarantined: Counter[str] = field(default_factory=Counter)
 
     def add(self, frame: DataFrame) -> None:
-        """Run tasks with rows of _RESULT, and add what they report."""
+        """Run tasks with rows of RESULT, and add what they report."""
         for row in frame.collect():
             if row["error"] is not None:
                 self.errors[row["target"]] = from_json(row["error"])
@@ -146,22 +146,22 @@ def write_batch(batch: CellBatch, work: Work, attempt: WritingAttempt, paralleli
     outcome = Outcome()
     try:
         if any(part.kind == SNAPSHOT for parts in work.values() for part in parts):
-            outcome.add(map_in_arrow(cells(SNAPSHOT), write_snapshot(task_input), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(cells(SNAPSHOT), write_snapshot(task_input), RESULT_COLUMNS))
         if partitions == 1:
             split, write = bucket_log(task_input), write_log(task_input)
             one = cells(LOG, REREAD).coalesce(1)
-            outcome.add(map_in_arrow(one, lambda batches: write(split(batches)), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(one, lambda batches: write(split(batches)), RESULT_COLUMNS))
         elif partitions:
             changes = map_in_arrow(cells(LOG, REREAD), bucket_log(task_input), _BUCKET_COLUMNS)
             shuffled = changes.repartitionById(partitions, f.col("partition"))
-            outcome.add(map_in_arrow(shuffled, write_log(task_input), _RESULT_COLUMNS))
+            outcome.add(map_in_arrow(shuffled, write_log(task_input), RESULT_COLUMNS))
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
     return outcome
 
 
 def write_snapshot(task_input: _TaskInput) -> Callable[[Batches], Batches]:
-    """A task: rows (table, cell) to rows of _RESULT."""
+    """A task: rows (table, cell) to rows of RESULT."""
 
     def task(batches: Batches) -> Batches:
         results = _Results()
@@ -209,7 +209,7 @@ def bucket_log(task_input: _TaskInput) -> Callable[[Batches], Batches]:
 
 
 def write_log(task_input: _TaskInput) -> Callable[[Batches], Batches]:
-    """A task: rows of _BUCKET, all of whose keys come to one task, to rows of _RESULT."""
+    """A task: rows of _BUCKET, all of whose keys come to one task, to rows of RESULT."""
 
     def task(batches: Batches) -> Batches:
         results = _Results()
@@ -247,11 +247,11 @@ class _Results:
             self._errors[target] = error
 
     def rows(self) -> pa.RecordBatch:
-        """The errors and the numbers of rows put aside, as rows of _RESULT."""
+        """The errors and the numbers of rows put aside, as rows of RESULT."""
         rows = []
         for name, writer in self._writers.items():
             error = self._errors.get(name)
             text = None if error is None else error.to_json()
             if text is not None or writer.put_aside:
                 rows.append({"target": name, "error": text, "quarantined": json.dumps(writer.put_aside)})
-        return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
+        return pa.RecordBatch.from_pylist(rows, schema=RESULT)

@@ -178,7 +178,10 @@ class TargetSchema:
             return replace(current, nullable=not self.is_key(current))
         nullable = not self.is_key(current) and (current.nullable or _may_be_null(needed))
         if current.name.lower() in widened:
-            return Column(current.name, needed.type, nullable)
+            both = needed.type
+            if current.type.kind is needed.type.kind is Kind.DECIMAL:
+                both = _wider_decimal(current.type, needed.type)
+            return Column(current.name, both, nullable)
         return Column(current.name, self._wider(current, needed.type, policy), nullable)
 
     def _wider(self, current: Column, needed: ColumnType, policy: OnIncompatibleType) -> ColumnType:
@@ -304,6 +307,15 @@ def _wider_of_kind(a: ColumnType, b: ColumnType) -> ColumnType:
         case Kind.INTEGER:
             return a if (a.bits or 0) >= (b.bits or 0) else b
     return a
+
+
+def _wider_decimal(a: ColumnType, b: ColumnType) -> ColumnType:
+    """The type with the digits of both, before the point and behind it."""
+    assert a.precision is not None is not b.precision
+    scales = [a.scale or 0, b.scale or 0]
+    scale = max(scales)
+    whole = max(a.precision - scales[0], b.precision - scales[1])
+    return replace(b, precision=whole + scale, scale=scale)
 
 
 def _signed(type_: ColumnType) -> ColumnType:

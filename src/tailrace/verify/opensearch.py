@@ -1,0 +1,191 @@
+"""The target side of OpenSearch: an index as a batch left it, at a point in time.
+
+A point in time keeps what a refreshed index has, whatever is written later. It is opened between two batches
+(`verify.moments`), and searched page by page, until the comparison ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.config.sinks import OpenSearchSettings
+from tailrace.model.table import TableSchema
+from tailrace.sinks.bounded_http import AnswerTooLargeError
+from tailrace.sinks.opensearch import indices, state
+from tailrace.sinks.opensearch.client import OpenSearchClient, unavailable
+from tailrace.sinks.opensearch.indices import Index
+from tailrace.sinks.opensearch.sources import rows_of
+from tailrace.sinks.opensearch.state import Progress
+from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.moments import keep_between_batches
+
+#: How long a point in time is kept after its last search: the source may take long to read.
+_KEEP_ALIVE = "1h"
+#: Documents of a page.
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class OpenSearchTarget:
+    """An index at a point in time.
+
+    Args:
+        client: the cluster.
+        index: the target's index.
+        version: the last batch written to it.
+        point: the point in time.
+        shards: the rows that count; None: all.
+    """
+
+    client: OpenSearchClient
+    index: Index
+    version: int
+    point: str
+    shards: Shards | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """See ComparedTarget."""
+        return self.index.schema.arrow
+
+    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+        """See ComparedTarget."""
+        return Checksums.of(self._rows(names), key)
+
+    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+        """See ComparedTarget."""
+        kept = [rows_in(rows, key, buckets) for rows in self._rows(names)]
+        return pa.Table.from_batches(kept, self._select(names))
+
+    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = self._select(names)
+        for sources in self._pages():
+            rows = rows_of(sources, schema, self.index.target)
+            yield rows if self.shards is None else self.shards.of(rows)
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+        size, after = _PAGE, None
+        while True:
+            body: dict[str, Any] = {
+                "size": size,
+                "pit": {"id": self.point, "keep_alive": _KEEP_ALIVE},
+                "sort": [{"_shard_doc": "asc"}],
+                "track_total_hits": False,
+            }
+            if after is not None:
+                body["search_after"] = after
+            query = "allow_partial_search_results=false&filter_path=_shards,hits.hits._source,hits.hits.sort"
+            try:
+                answer = self.client.request("POST", f"/_search?{query}", body)
+            except AnswerTooLargeError:
+                if size == 1:
+                    raise
+                size //= 2
+                continue
+            if answer.body["_shards"]["failed"]:
+                raise unavailable(f"a search in `{self.index.alias}` has failed on a shard")
+            hits = answer.body.get("hits", {}).get("hits", [])
+            if not hits:
+                return
+            yield [hit["_source"] for hit in hits]
+            after = hits[-1]["sort"]
+
+    def _select(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in names])
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Points in time.
+
+    Args:
+        client: the cluster.
+        ids: their ids, by target.
+    """
+
+    client: OpenSearchClient
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Let go of them."""
+        if self.ids:
+            body = {"pit_id": list(self.ids.values())}
+            self.client.request("DELETE", "/_search/point_in_time", body, accepted=(404,))
+            self.ids.clear()
+
+
+@dataclass(frozen=True)
+class OpenSearchTargets:
+    """The indices of a sink at a moment between two batches.
+
+    Args:
+        client: the cluster.
+        indices: the indices, by target.
+        points: the points in time.
+        progress: how far they were, by target.
+    """
+
+    client: OpenSearchClient
+    indices: Mapping[str, Index]
+    points: _Points
+    progress: Mapping[str, Progress]
+
+    @classmethod
+    def open(
+        cls,
+        settings: OpenSearchSettings,
+        last: Callable[[], tuple[int, Collection[str]]],
+        patience_s: float,
+    ) -> tuple[OpenSearchTargets, int]:
+        """Open the indices that a sink writes; returns their batch, too.
+
+        Args:
+            settings: the sink's settings.
+            last: asks for the last committed batch, and the targets of the stream then.
+            patience_s: how long to wait for a moment between two batches.
+
+        Raises:
+            StateError: the stream has been writing them all the time.
+        """
+        client = OpenSearchClient.of(settings)
+        held: dict[str, Index] = {}
+
+        def notes(targets: Collection[str]) -> dict[str, Progress]:
+            held.clear()
+            found: dict[str, Progress] = {}
+            for name in targets:
+                index = indices.noted(client, name)
+                if index is not None:
+                    held[name] = index
+                    found |= state.read(client, [name], index.stream)
+            return found
+
+        def keep(found: Mapping[str, Progress]) -> _Points:
+            points = _Points(client)
+            for name in found:
+                client.request("POST", f"/{held[name].path}/_refresh")
+                path = f"/{held[name].path}/_search/point_in_time?keep_alive={_KEEP_ALIVE}"
+                points.ids[name] = client.request("POST", path).body["pit_id"]
+            return points
+
+        points, progress, batch = keep_between_batches(last, notes, keep, patience_s)
+        return cls(client, dict(held), points, progress), batch
+
+    def target(self, name: str, table: TableSchema, shards: Shards | None) -> OpenSearchTarget | None:  # noqa: ARG002 - has its own
+        """See ComparedTargets."""
+        if name not in self.points.ids:
+            return None
+        done = self.progress[name].done
+        return OpenSearchTarget(self.client, self.indices[name], done, self.points.ids[name], shards)
+
+    def release(self) -> None:
+        """See ComparedTargets: the points are still needed where rows differ."""
+
+    def close(self) -> None:
+        """See ComparedTargets."""
+        self.points.close()

@@ -1,0 +1,51 @@
+"""Documents of OpenSearch are compared with their source, and repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.errors import StateError
+from tailrace.verify.repair import requested
+from tailrace_dev.servers import MySqlServer
+from tests.e2e.test_verify import Copy
+from tests.support.sinks.opensearch import cluster
+
+
+def test_documents_are_compared_row_by_row_and_repaired(
+    request: pytest.FixtureRequest, mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = cluster(request)
+    copy = Copy(mysql, database, spark, tmp_path, f"type: opensearch, url: '{target.url}'")
+    copy.run()
+    copy.change()
+    copy.run()
+    mysql.execute(f"DELETE FROM {database}.wide WHERE part > 5")  # since the batch
+    report = copy.verify()
+    assert [(t.target, t.source_rows, t.equal) for t in report.targets] == [
+        ("small", 2, True),
+        ("wide", 389, True),
+    ]
+    client = target.client
+    ours = client.request("GET", "/small/_doc/2").body
+    extra = {**ours["_source"], "id": 77}
+    version = f"version={ours['_source']['_tailrace_version']}&version_type=external_gte"
+    client.request("PUT", f"/small/_doc/2?{version}", {**ours["_source"], "v": 9})
+    client.request("PUT", f"/small/_doc/77?{version}", extra)
+    client.request("DELETE", f"/small/_doc/1?{version}")
+    small, _ = copy.verify().targets
+    found = small.differences
+    assert (found.missing, found.extra, found.different) == (1, 1, 1)
+    assert [d.columns for d in found.shown if d.columns] == [("v",)]
+    requested(copy.pipeline, copy.verify())
+    copy.run()
+    assert copy.verify().equal
+    pits = client.request("GET", "/_search/point_in_time/_all", accepted=(404,)).body
+    assert pits.get("pits", []) == []
+    (state,) = client.request("POST", "/tailrace_state/_mget", {"ids": ["small"]}).body["docs"]
+    client.request("PUT", "/tailrace_state/_doc/small", {**state["_source"], "begun": 99})
+    with pytest.raises(StateError, match="`small` is being written") as raised:
+        copy.verify(patience_s=0.1)
+    assert raised.value.code == "TR-8104"
