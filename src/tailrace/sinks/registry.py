@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from tailrace.config.model import Pipeline
+from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -23,7 +24,6 @@ from tailrace.config.sinks import (
     KafkaDelivery,
     KafkaSettings,
     MySqlSettings,
-    OnError,
     OpenSearchSettings,
     ParquetSettings,
     PostgresSettings,

@@ -1,0 +1,70 @@
+"""Message formats for the settings that all message systems share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.config.sink_settings import MessageSettings
+from tailrace.errors import ConfigError
+from tailrace.formats.base import NO_IDS, SchemaIds, SchemaText
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableId, TableSchema
+
+
+def modes_of(settings: MessageSettings, connector: str) -> Modes:
+    """The form of values.
+
+    Args:
+        settings: the sink's settings.
+        connector: Debezium's name of the source's kind.
+
+    Raises:
+        ConfigError: a setting is of another kind of source.
+    """
+    modes = Modes(
+        settings.decimal_handling_mode,
+        settings.time_precision_mode,
+        settings.bigint_unsigned_handling_mode,
+        settings.binary_handling_mode,
+        settings.enable_time_adjuster,
+    )
+    if settings.enable_time_adjuster and connector == "postgresql":
+        raise ConfigError(
+            "`sink.enable-time-adjuster` has no meaning for PostgreSQL",
+            "Debezium's PostgreSQL connector changes no years, either",
+            "remove the setting",
+            code="TR-1011",
+        )
+    return modes
+
+
+@dataclass(frozen=True)
+class DebeziumJson:
+    """Keys and values in JSON, written in one pass: twice as fast as one after the other.
+
+    Args:
+        format: the format.
+    """
+
+    format: DebeziumFormat
+
+    def topic(self, table: TableId) -> str:
+        """See MessageFormat."""
+        return self.format.topic(table)
+
+    def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:  # noqa: ARG002 - JSON needs none
+        """See MessageFormat."""
+        return ()
+
+    def messages(
+        self,
+        batch: ChangeBatch,
+        now_ms: int,
+        ids: SchemaIds = NO_IDS,  # noqa: ARG002 - JSON needs none
+    ) -> pa.RecordBatch:
+        """See MessageFormat."""
+        return self.format.to_messages(batch, now_ms)
