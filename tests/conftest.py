@@ -21,12 +21,14 @@ from tailrace_dev.servers import (
     OpenSearchServer,
     PostgresServer,
     RegistryServer,
+    RocketMqServer,
     start_kafka,
     start_mariadb,
     start_mysql,
     start_opensearch,
     start_postgres,
     start_registry,
+    start_rocketmq,
 )
 from tests.support.clickhouse import ClickHouse
 from tests.support.databases import fresh_database, left_as_found
@@ -110,6 +112,13 @@ def kafka() -> Iterator[KafkaServer]:
 def opensearch() -> Iterator[OpenSearchServer]:
     """The OpenSearch node all tests share. Each test of it removes all indices."""
     with start_opensearch() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[RocketMqServer]:
+    """The RocketMQ broker all tests share. Who stops it starts it again."""
+    with start_rocketmq() as server:
         yield server
 
 

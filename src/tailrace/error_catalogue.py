@@ -80,6 +80,7 @@ SUBJECTS = {
     "75": "Schema registry",
     "76": "Messages",
     "77": "ClickHouse",
+    "78": "RocketMQ and other message systems",
     "80": "Running",
     "81": "Verification",
     "90": "Development servers and demo",
@@ -2275,6 +2276,53 @@ CATALOGUE = {
         "type that a column has, and may write others, or NULL.",
         "Alter it back; or drop the table, and have the source's read again: `tailrace resync`. Further "
         "columns, codecs and LowCardinality do no harm.",
+    ),
+    # ---- 78 RocketMQ and other message systems -------------------------------------------------------------
+    "TR-7801": Condition(
+        "RocketMQ does not answer",
+        (TransientSinkError,),
+        "A name server or broker is down or cannot be reached, or reports an error of its own.",
+        "Check that name servers and brokers run. Tasks connect to the addresses that brokers give the name "
+        "servers (`brokerIP1`): they must be reachable from there.",
+    ),
+    "TR-7802": Condition(
+        "the certificate of RocketMQ is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host than the one connected to.",
+        "Set `tls-ca` to the certificate of the servers' authority.",
+    ),
+    "TR-7803": Condition(
+        "RocketMQ does not allow something",
+        (SinkError,),
+        "The access key is unknown, its secret is another one, or its user lacks a right; or the topic may "
+        "not be written.",
+        "Check `access-key` and `secret-key`. The user needs Pub and Sub on the topics, Sub on the group "
+        "`TOOLS_CONSUMER`, and Create on the topics unless they exist.",
+    ),
+    "TR-7804": Condition(
+        "RocketMQ has not made messages durable",
+        (TransientSinkError,),
+        "The broker has stored them, but its disk or its slave was too slow, and its settings promise both.",
+        "See to the broker's disk and to its slave. The batch is tried again, and not written twice.",
+    ),
+    "TR-7805": Condition(
+        "a message is larger than RocketMQ takes",
+        (SinkError,),
+        "Brokers take `maxMessageSize`, 4 MiB by default, and keys of 16 KB.",
+        "Leave large columns out (`column.exclude.list`), or raise `max-message-bytes` and the brokers' "
+        "`maxMessageSize`.",
+    ),
+    "TR-7806": Condition(
+        "the topic of a table has too long a name",
+        (ConfigError,),
+        "RocketMQ allows 127 characters for prefix, database and table together.",
+        "Route the table to another name, or shorten `topic-prefix`.",
+    ),
+    "TR-7807": Condition(
+        "RocketMQ's brokers are too busy",
+        (TransientSinkError,),
+        "A broker has refused messages for some seconds to protect itself.",
+        "See the broker's log. Make batches smaller: `max-bytes-per-trigger`.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

@@ -20,6 +20,7 @@ from tailrace_dev.servers import (
     start_opensearch,
     start_postgres,
     start_registry,
+    start_rocketmq,
 )
 from tailrace_dev.servers.commands import dev
 
@@ -30,6 +31,7 @@ _START = {
     "kafka": start_kafka,
     "registry": start_registry,
     "opensearch": start_opensearch,
+    "rocketmq": start_rocketmq,
 }
 
 

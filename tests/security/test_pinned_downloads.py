@@ -12,7 +12,7 @@ from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
 from tailrace.spark import jars as spark_jars
 from tailrace.spark import session
-from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres
+from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres, rocketmq
 
 _ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,13 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_everything_from_maven_is_listed() -> None:
     collections = {line.split("  ")[1].partition("/")[0] for line in pinned.LIST.read_text().splitlines()}
-    assert collections == {session.DELTA_JARS[0], kafka.JARS[0], opensearch.JARS[0], apicurio.COLLECTION}
+    assert collections == {
+        session.DELTA_JARS[0],
+        kafka.JARS[0],
+        opensearch.JARS[0],
+        rocketmq.JARS[0],
+        apicurio.COLLECTION,
+    }
 
 
 def test_file_as_listed_is_taken(listed: Path) -> None:

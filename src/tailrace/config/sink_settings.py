@@ -69,6 +69,44 @@ class MessageSettings(CommonSettings):
                 )
 
 
+class MessageValue(StrEnum):
+    """How values become bytes, where there is no schema registry."""
+
+    DEBEZIUM_JSON = "debezium-json"
+    CANAL_JSON = "canal-json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonMessageSettings(MessageSettings):
+    """What sinks have that write messages in JSON to systems other than Kafka.
+
+    Args:
+        topic_prefix: Debezium's `topic.prefix`: names the stream in messages, begins the names of targets.
+        value_format: how values are encoded: as Debezium does, or as Canal's flat messages.
+        schemas_enable: whether Debezium's JSON carries its Connect schema.
+        parallelism: writers, each with a connection of its own; default: as many as Spark has cores.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    topic_prefix: str
+    value_format: MessageValue = MessageValue.DEBEZIUM_JSON
+    schemas_enable: bool = False
+    parallelism: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_modes()
+        check_positive(self, "parallelism")
+        if self.schemas_enable and self.value_format is not MessageValue.DEBEZIUM_JSON:
+            raise ConfigError(
+                f"`sink.schemas-enable` must be false with `value-format: {self.value_format.value}`",
+                "Canal's messages have no Connect schema",
+                "remove the setting, or set value-format: debezium-json",
+                code="TR-1010",
+            )
+
+
 def check_positive(settings: object, *names: str) -> None:
     """Check that the values of settings are positive.
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
+from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
@@ -781,6 +782,7 @@ SinkSettings = (
     | ParquetSettings
     | JsonSettings
     | KafkaSettings
+    | RocketMqSettings
     | OpenSearchSettings
     | ClickHouseSettings
     | ConsoleSettings
@@ -798,6 +800,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         ParquetSettings,
         JsonSettings,
         KafkaSettings,
+        RocketMqSettings,
         OpenSearchSettings,
         ClickHouseSettings,
         ConsoleSettings,

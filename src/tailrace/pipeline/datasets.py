@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -27,6 +28,7 @@ from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
+from tailrace.sinks.rocketmq.topics import topic_name
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import absolute, is_local
 
@@ -60,6 +62,9 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
         case KafkaSettings():
             server = settings.bootstrap_servers.partition(",")[0].strip()
             return DatasetName(f"kafka://{server}", Topics(settings.topic_prefix, router).topic(table))
+        case RocketMqSettings():
+            topic = topic_name(settings.topic_prefix, router.target(table), table)
+            return DatasetName(f"rocketmq://{settings.addresses[0]}", topic)
         case ReplicaSettings():
             return _replica(settings, router.target(table))
         case OpenSearchSettings():

@@ -21,6 +21,7 @@ from statistics import median
 
 from tailrace import __version__, extras
 from tailrace.cache import cache_dir, temporary_dir
+from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import DeltaSettings, KafkaSettings, ReplicaSettings
@@ -217,6 +218,10 @@ def _addresses(pipeline: Pipeline) -> Iterator[tuple[str, str, int]]:
                 host, _, port = address.strip().rpartition(":")
                 if port.isdecimal():
                     yield f"sink kafka {address.strip()}", host.strip("[]"), int(port)
+        elif isinstance(sink, RocketMqSettings):
+            for address in sink.addresses:
+                host, _, port = address.rpartition(":")
+                yield f"sink rocketmq {address}", host.strip("[]"), int(port)
 
 
 def _way(check: str, host: str, port: int) -> Iterator[Finding]:

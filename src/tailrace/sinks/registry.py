@@ -12,6 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
@@ -105,6 +106,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.kafka.sink import KafkaSink
 
             return KafkaSink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case RocketMqSettings():
+            from tailrace.sinks.rocketmq.sink import rocketmq_sink
+
+            return rocketmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink

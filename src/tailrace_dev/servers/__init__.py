@@ -9,6 +9,7 @@ from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer
 
 __all__ = [
@@ -19,10 +20,12 @@ __all__ = [
     "OpenSearchServer",
     "PostgresServer",
     "RegistryServer",
+    "RocketMqServer",
     "start_kafka",
     "start_mariadb",
     "start_mysql",
     "start_opensearch",
     "start_postgres",
     "start_registry",
+    "start_rocketmq",
 ]

@@ -1,4 +1,5 @@
 """What the tasks of a batch need to write to Kafka, and the cells of each (`sinks.messages.shares`)."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.config.sink_settings import MessageSettings
+from tailrace.config.sink_settings import JsonMessageSettings, MessageSettings, MessageValue
 from tailrace.errors import ConfigError
-from tailrace.formats.base import NO_IDS, SchemaIds, SchemaText
+from tailrace.formats.assemble import key_value_format
+from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
+from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sinks.route import Router
 
 
 def modes_of(settings: MessageSettings, connector: str) -> Modes:
@@ -68,3 +72,21 @@ class DebeziumJson:
     ) -> pa.RecordBatch:
         """See MessageFormat."""
         return self.format.to_messages(batch, now_ms)
+
+
+def json_format(
+    settings: JsonMessageSettings, router: Router, connector: str, database: str
+) -> MessageFormat:
+    """The format of messages in JSON, without tombstones.
+
+    Args:
+        settings: the sink's settings.
+        router: names the targets.
+        connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
+    """
+    topics = Topics(settings.topic_prefix, router, messages=connector == "postgresql")
+    envelopes = Envelopes(topics, connector, modes=modes_of(settings, connector), database=database)
+    if settings.value_format is MessageValue.DEBEZIUM_JSON:
+        return DebeziumJson(DebeziumFormat(envelopes, settings.schemas_enable))
+    return key_value_format(envelopes, "json", "canal-json", tombstones=False)
