@@ -87,4 +87,4 @@ def rocketmq(request: Any) -> SinkCase:
     def open_(router: Any) -> MessageSink:
         return rocketmq_sink(settings, router, "mysql")
 
-    return SinkCase(open_, lambda name: drop(settings, topic(name)), changes=changes)
+    return SinkCase(open_, lambda name: drop(settings, topic(name)), changes=changes, narrows_repeats=True)

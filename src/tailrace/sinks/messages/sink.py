@@ -53,7 +53,7 @@ class System(Protocol):
         Args:
             batch: the batch.
             writers: the number of writers of a batch that is new.
-            is_first: whether the batch is the first of a run, or the one before has failed.
+            is_first: whether the batch is the first of a run, comes again, or follows one that has failed.
 
         Returns:
             The number of its writers.
@@ -91,8 +91,8 @@ class MessageSink:
         self._format = format
         self._claims = Claims(router, lambda table: [system.target(table)])
         self._single_pass = SinglePass()
-        #: Whether messages of the next batch may have been sent before.
-        self._may_repeat = True
+        #: The last batch that this sink has written; None: messages of the next one may have been sent before.
+        self._written: int | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -112,13 +112,14 @@ class MessageSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        is_first, self._may_repeat = self._may_repeat, True
+        is_first = self._written is None or batch.id <= self._written
+        self._written = None
         default = self._settings.parallelism or batch.spark.sparkContext.defaultParallelism
         writers = self._system.begin(batch, default, is_first=is_first)
         written = _Batch(
             batch, self._system, self._format, self._claims, self._single_pass, writers, may_repeat=is_first
         ).write()
-        self._may_repeat = False
+        self._written = batch.id
         return written
 
     def close(self) -> None:
