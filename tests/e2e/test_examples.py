@@ -20,8 +20,16 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace_dev.servers import KafkaServer, MySqlServer, OpenSearchServer, PostgresServer
+from tailrace.config.message_sinks import RocketMqSettings
+from tailrace_dev.servers import (
+    KafkaServer,
+    MySqlServer,
+    OpenSearchServer,
+    PostgresServer,
+    RocketMqServer,
+)
 from tests.support.clickhouse import ClickHouse
+from tests.support.sinks import rocketmq as rocketmq_topics
 from tests.support.sinks.clickhouse import Target
 from tests.support.sinks.opensearch import Cluster
 from tests.support.topics import messages
@@ -31,6 +39,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = {
     "mysql_to_delta",
     "mysql_to_kafka",
+    "mysql_to_rocketmq",
     "mysql_to_opensearch",
     "mysql_to_clickhouse",
     "postgres_to_iceberg",
@@ -150,6 +159,28 @@ def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: P
     assert orders == [(id_, item) for id_, _, item, _ in ORDERS]
     assert {v["op"] for v in values} == {"r"}
     assert sorted(json.loads(m.key)["id"] for m in found if m.topic == "app.shop.customers") == [1, 2]
+
+
+def test_mysql_to_rocketmq(mysql_shop: MySqlServer, rocketmq: RocketMqServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_rocketmq",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "127.0.0.1:9876": rocketmq.name_server},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    settings = RocketMqSettings(name_servers=rocketmq.name_server, topic_prefix="app")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    mysql_shop.execute("UPDATE shop.orders SET price = 7 WHERE id = 12", "DELETE FROM shop.customers")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    orders = [json.loads(m.value) for m in rocketmq_topics.messages(settings, "app_shop_orders")]
+    assert sorted((v["op"], v["after"]["id"]) for v in orders) == [("r", 10), ("r", 11), ("r", 12), ("u", 12)]
+    customers = rocketmq_topics.messages(settings, "app_shop_customers")
+    assert sorted((m.properties["_op"], m.key) for m in customers) == [
+        ("d", '{"id":1}'),
+        ("d", '{"id":2}'),
+        ("r", '{"id":1}'),
+        ("r", '{"id":2}'),
+    ]
 
 
 def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServer, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tailrace.sinks.rocketmq import frames
 from tailrace_dev.servers.jars import jars
 from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, require_only
-from tailrace_dev.servers.server import START_TIMEOUT_S, DevServer, free_port, wait_until
+from tailrace_dev.servers.server import DevServer, free_port, wait_until
 
 _VERSION = "5.5.0"
 #: The servers' jars: their directory in the cache, and packages.
@@ -67,6 +67,8 @@ class RocketMqServer(DevServer):
     product = "rocketmq"
     scheme = "rocketmq"
     user = ""
+    #: Two JVMs, with 145 jars each.
+    start_timeout_s = 180
 
     @property
     def name_server(self) -> str:
@@ -89,7 +91,7 @@ class RocketMqServer(DevServer):
     def start(self) -> Self:
         """See `DevServer`; the name server of an earlier start may take a moment to end."""
         if not self.running:
-            wait_until(lambda: not _listens(self.host, self.port), START_TIMEOUT_S)
+            wait_until(lambda: not _listens(self.host, self.port), self.start_timeout_s)
         return super().start()
 
     def _probe(self) -> str | None:

@@ -91,7 +91,7 @@ class MessageSink:
         self._format = format
         self._claims = Claims(router, lambda table: [system.target(table)])
         self._single_pass = SinglePass()
-        #: The last batch that this sink has written; None: messages of the next one may have been sent before.
+        #: The last batch that this sink has written; None: the next one may have been sent in part.
         self._written: int | None = None
 
     @property
