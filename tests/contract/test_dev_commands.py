@@ -41,7 +41,10 @@ def _run(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("product", _START)
+@pytest.mark.parametrize(
+    "product",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "rocketmq" else []) for name in _START],
+)
 def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
     with _START[product]() as server:
         assert isinstance(server, DevServer)
