@@ -20,6 +20,7 @@ from tailrace_dev.servers import (
     MySqlServer,
     OpenSearchServer,
     PostgresServer,
+    RedisServer,
     RegistryServer,
     RocketMqServer,
     start_kafka,
@@ -27,6 +28,7 @@ from tailrace_dev.servers import (
     start_mysql,
     start_opensearch,
     start_postgres,
+    start_redis,
     start_registry,
     start_rocketmq,
 )
@@ -119,6 +121,13 @@ def opensearch() -> Iterator[OpenSearchServer]:
 def rocketmq() -> Iterator[RocketMqServer]:
     """The RocketMQ broker all tests share. Who stops it starts it again."""
     with start_rocketmq() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """The Redis server all tests share. Who stops it starts it again."""
+    with start_redis() as server:
         yield server
 
 

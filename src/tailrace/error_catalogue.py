@@ -2324,6 +2324,45 @@ CATALOGUE = {
         "A broker has refused messages for some seconds to protect itself.",
         "See the broker's log. Make batches smaller: `max-bytes-per-trigger`.",
     ),
+    "TR-7808": Condition(
+        "a topic of RocketMQ has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted the topic while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the topic is created anew and filled from the "
+        "source.",
+    ),
+    "TR-7811": Condition(
+        "Redis does not take messages",
+        (TransientSinkError,),
+        "The server does not answer, is loading its data, is a replica, or has no memory left.",
+        "Check that the server at `url` runs. Give it memory, or limit streams: `max-entries`.",
+    ),
+    "TR-7812": Condition(
+        "Redis rejects the client",
+        (SinkError,),
+        "The user or password is wrong or missing, or the user may not run a command.",
+        "Check `user` and `password`. The user needs the commands of streams, sets, hashes and scripts on "
+        "the keys that begin with the topic prefix, with `{` before it, too.",
+    ),
+    "TR-7813": Condition(
+        "Redis refuses a command",
+        (SinkError,),
+        "The server is too old, is one of a cluster of several, or somebody else uses a key of the sink.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7814": Condition(
+        "a stream has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted a stream in Redis while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the stream is created anew and filled from the "
+        "source.",
+    ),
+    "TR-7815": Condition(
+        "the certificate of Redis is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the server's authority.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

@@ -16,6 +16,7 @@ EXTRAS = {
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
+    "redis": ("redis",),
 }
 
 

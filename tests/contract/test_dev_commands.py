@@ -19,6 +19,7 @@ from tailrace_dev.servers import (
     start_mysql,
     start_opensearch,
     start_postgres,
+    start_redis,
     start_registry,
     start_rocketmq,
 )
@@ -32,6 +33,7 @@ _START = {
     "registry": start_registry,
     "opensearch": start_opensearch,
     "rocketmq": start_rocketmq,
+    "redis": start_redis,
 }
 
 

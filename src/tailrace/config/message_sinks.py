@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
+from urllib.parse import urlsplit
 
-from tailrace.config.secret import Secret, shown
+from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sink_settings import JsonMessageSettings, check_positive
 from tailrace.errors import ConfigError
 
@@ -73,6 +74,67 @@ class RocketMqSettings(JsonMessageSettings):
     def addresses(self) -> tuple[str, ...]:
         """The name servers' addresses."""
         return tuple(part.strip() for part in self.name_servers.split(",") if part.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedisSettings(JsonMessageSettings):
+    """Streams of a Redis server.
+
+    Args:
+        url: `redis://HOST[:PORT][/DATABASE]`, or `rediss://` for TLS.
+        user: the user, None for the default one.
+        password: the user's.
+        tls_ca: authorities that sign the server's certificate, a PEM file; default: the system's.
+        max_entries: most entries of a stream, about: older ones are deleted; default: none is.
+
+    Raises:
+        ConfigError: the address is none or holds a user, or a value is not allowed.
+    """
+
+    type: ClassVar[str] = "redis"
+    extra: ClassVar[str | None] = "redis"
+    url: str
+    user: str | None = None
+    password: Secret | None = None
+    tls_ca: str | None = None
+    max_entries: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "max_entries")
+        refuse_credentials(self.url, "sink.url")
+        self.address  # noqa: B018 - checked
+        if self.user is not None and self.password is None:
+            raise ConfigError(
+                "`sink.password` is missing",
+                "a user of Redis needs one",
+                "password: ${env:NAME}",
+                code="TR-1006",
+            )
+        if self.tls_ca is not None and not self.url.startswith("rediss:"):
+            raise ConfigError(
+                "`sink.tls-ca` has no meaning without TLS",
+                "found a url that begins with `redis:`",
+                "url: rediss://HOST:PORT",
+                code="TR-1011",
+            )
+
+    @property
+    def address(self) -> tuple[str, int, int]:
+        """The url's host, port and database."""
+        try:
+            parts = urlsplit(self.url)
+            port, database = parts.port, parts.path.strip("/") or "0"
+        except ValueError:  # its text shows the port, which may be a password
+            parts, port, database = urlsplit(""), None, ""
+        is_one = parts.scheme in ("redis", "rediss") and parts.hostname and database.isdecimal()
+        if not is_one or not parts.hostname or "@" in self.url or parts.query or parts.fragment:
+            raise ConfigError(
+                "`sink.url` is wrong",
+                f"found {shown(self.url)}, needed redis://HOST[:PORT][/DATABASE] or rediss://...",
+                code="TR-1010",
+            )
+        return parts.hostname, port or 6379, int(database)
 
 
 def _is_address(text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
-from tailrace.config.message_sinks import RocketMqSettings
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
@@ -783,6 +783,7 @@ SinkSettings = (
     | JsonSettings
     | KafkaSettings
     | RocketMqSettings
+    | RedisSettings
     | OpenSearchSettings
     | ClickHouseSettings
     | ConsoleSettings
@@ -801,6 +802,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         JsonSettings,
         KafkaSettings,
         RocketMqSettings,
+        RedisSettings,
         OpenSearchSettings,
         ClickHouseSettings,
         ConsoleSettings,

@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.config.message_sinks import RocketMqSettings
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -50,6 +50,8 @@ def sink_key(settings: SinkSettings) -> str:
             place = (settings.bootstrap_servers, settings.topic_prefix)
         case RocketMqSettings():
             place = (settings.name_servers, settings.topic_prefix)
+        case RedisSettings():
+            place = (*map(str, settings.address), settings.topic_prefix)
         case OpenSearchSettings():
             place = settings.urls
         case ClickHouseSettings():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tailrace.config.message_sinks import RocketMqSettings
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -28,6 +28,7 @@ from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
+from tailrace.sinks.redis.names import stream_name
 from tailrace.sinks.rocketmq.topics import topic_name
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import absolute, is_local
@@ -65,6 +66,11 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
         case RocketMqSettings():
             topic = topic_name(settings.topic_prefix, router.target(table), table)
             return DatasetName(f"rocketmq://{settings.addresses[0]}", topic)
+        case RedisSettings():
+            host, port, _ = settings.address
+            return DatasetName(
+                f"redis://{host}:{port}", stream_name(settings.topic_prefix, router.target(table))
+            )
         case ReplicaSettings():
             return _replica(settings, router.target(table))
         case OpenSearchSettings():

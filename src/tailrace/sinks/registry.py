@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from tailrace.config.message_sinks import RocketMqSettings
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
@@ -110,6 +110,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.rocketmq.sink import rocketmq_sink
 
             return rocketmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case RedisSettings():
+            from tailrace.sinks.redis.sink import redis_sink
+
+            return redis_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink
@@ -194,6 +198,10 @@ def _standing(
             from tailrace.sinks.opensearch import standing as opensearch
 
             return SinkStanding(opensearch.targets(settings, router, tables, stream))
+        case RedisSettings():
+            from tailrace.sinks.redis import standing as redis
+
+            return SinkStanding(redis.targets(settings, router, tables, stream))
         case ClickHouseSettings():
             from tailrace.sinks.clickhouse import standing as clickhouse
 

@@ -9,6 +9,7 @@ from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.redis import RedisServer, start_redis
 from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer
 
@@ -19,6 +20,7 @@ __all__ = [
     "MySqlServer",
     "OpenSearchServer",
     "PostgresServer",
+    "RedisServer",
     "RegistryServer",
     "RocketMqServer",
     "start_kafka",
@@ -26,6 +28,7 @@ __all__ = [
     "start_mysql",
     "start_opensearch",
     "start_postgres",
+    "start_redis",
     "start_registry",
     "start_rocketmq",
 ]

@@ -15,6 +15,7 @@ from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.redis import RedisServer, start_redis
 from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer, is_running
 
@@ -26,6 +27,7 @@ _START: dict[str, Callable[..., DevServer]] = {
     "registry": start_registry,
     "opensearch": start_opensearch,
     "rocketmq": start_rocketmq,
+    "redis": start_redis,
 }
 _CLASSES: dict[str, type[DevServer]] = {
     c.product: c
@@ -37,6 +39,7 @@ _CLASSES: dict[str, type[DevServer]] = {
         RegistryServer,
         OpenSearchServer,
         RocketMqServer,
+        RedisServer,
     )
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import clickhouse, delta, files, iceberg, kafka, opensearch, replica, rocketmq
+from tests.support.sinks import clickhouse, delta, files, iceberg, kafka, opensearch, redis, replica, rocketmq
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -27,6 +27,7 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "postgresql": replica.postgres,
     "postgresql-whole-batch": replica.postgres_whole_batch,
     "rocketmq": rocketmq.rocketmq,
+    "redis": redis.redis,
     "opensearch": opensearch.opensearch,
     "clickhouse": clickhouse.clickhouse,
 }

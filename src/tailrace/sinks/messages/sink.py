@@ -62,8 +62,17 @@ class System(Protocol):
             StateError: the targets belong to another stream.
         """
 
-    def channels(self, targets: Collection[str]) -> Channels:
-        """The way to targets, which are created if they are missing; see `existing`."""
+    def channels(self, targets: Collection[str], missing: Collection[str]) -> Channels:
+        """The way to targets; see `existing`.
+
+        Args:
+            targets: the targets.
+            missing: those of them that are to be created.
+
+        Raises:
+            TransientSinkError: another one is missing: somebody has just deleted it.
+            StateError: one belongs to another stream.
+        """
 
     def close(self) -> None:
         """Release connections."""
@@ -161,7 +170,7 @@ class _Batch:
         gone = {table for table, name in names.items() if name not in existing}
         self.single_pass.forget(gone)
         expected = [schema for schema in schemas.values() if schema.id not in gone]
-        share = self._share(expected) if expected else None
+        share = self._share(expected, missing=()) if expected else None
         if share is None or share.undivided:
             yield None
             return
@@ -185,12 +194,13 @@ class _Batch:
         for target in sorted({router.target(t) for t, name in names.items() if name not in existing}):
             self.batch.creates(target, self.claims.of(target))
         if found:
-            share = self._share([schema for part in found for schema in part.schemas])
+            schemas = [schema for part in found for schema in part.schemas]
+            share = self._share(schemas, missing=set(names.values()) - set(existing))
             self._run(share, is_whole=False)
             failpoint("sink.table")
         return [Written.of(part, router.target(part.table)) for part in found]
 
-    def _share(self, schemas: Sequence[TableSchema]) -> MessageShare:
+    def _share(self, schemas: Sequence[TableSchema], missing: Collection[str]) -> MessageShare:
         keys: dict[str, set[str]] = {}
         for schema in schemas:
             with concerning(schema.id, sink=True):
@@ -200,7 +210,7 @@ class _Batch:
         targets = {str(schema.id): self.system.target(schema.id) for schema in schemas}
         batch = self.batch
         return MessageShare(
-            channels=self.system.channels(set(targets.values())),
+            channels=self.system.channels(set(targets.values()), missing),
             targets=targets,
             format=self.format,
             writers=self.writers,

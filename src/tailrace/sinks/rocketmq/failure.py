@@ -67,6 +67,8 @@ def failure(answer: Answer, what: str) -> SinkError:
             "see to the broker's disk and to its slave",
             code="TR-7804",
         )
+    if answer.code == frames.TOPIC_NOT_EXIST:
+        return deleted(f"{what}: {detail}")
     if answer.code == frames.MESSAGE_ILLEGAL:
         return SinkError(
             f"RocketMQ refuses a message while {what}",
@@ -96,4 +98,14 @@ def too_large(what: str, size: int, most: int) -> SinkError:
         "leave large columns out (`column.exclude.list`), or raise `sink.max-message-bytes` and the brokers' "
         "`maxMessageSize`",
         code="TR-7805",
+    )
+
+
+def deleted(where: str) -> TransientSinkError:
+    """The error for a topic that was there a moment ago."""
+    return TransientSinkError(
+        "a topic has been deleted while it was written",
+        where,
+        "the batch is written again, and the topic created anew",
+        code="TR-7808",
     )

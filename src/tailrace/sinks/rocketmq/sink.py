@@ -16,6 +16,7 @@ from tailrace.sinks.base import CellBatch, Delivery
 from tailrace.sinks.messages.formats import json_format
 from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.rocketmq.channel import RocketChannels
+from tailrace.sinks.rocketmq.failure import deleted
 from tailrace.sinks.rocketmq.remoting import Access, Connections
 from tailrace.sinks.rocketmq.topics import create, find, topic_name
 from tailrace.sinks.route import Router
@@ -65,17 +66,18 @@ class RocketMq:
         """See `System`."""
         return writers
 
-    def channels(self, targets: Collection[str]) -> RocketChannels:
+    def channels(self, targets: Collection[str], missing: Collection[str]) -> RocketChannels:
         """See `System`."""
         settings = self._settings
         connections = Connections(self._access)
         try:
-            found = find(connections, targets)
-            if missing := set(targets) - found.keys():
+            if missing:
                 create(connections, missing, settings.topic_queues, settings.topic_type)
-                found = find(connections, targets)
+            found = find(connections, targets)
         finally:
             connections.close()
+        if gone := set(targets) - found.keys():
+            raise deleted(min(gone))
         return RocketChannels(self._access, found, settings.max_message_bytes)
 
     def close(self) -> None:
