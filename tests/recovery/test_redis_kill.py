@@ -1,4 +1,4 @@
-"""Whatever is killed, and wherever, Redis' streams have each change once, and the changes of a key in order."""
+"""Whatever is killed, and wherever, Redis' streams have each change once, and those of a key in order."""
 
 from __future__ import annotations
 

@@ -98,16 +98,16 @@ def run_with_random_kills(server, database: str, run: PipelineProcess, kills: in
     assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
 
 
-#: (failpoint, who is killed) of a sink that sends messages: a worker that has sent some of them, the JVM between
-#: two writers, and everything around.
+#: (failpoint, who is killed) of a sink that sends messages: while the snapshot lasts, then a worker that has
+#: sent some of them, the JVM between two writers, and everything around.
 MESSAGE_KILLS = (
+    ("snapshot.batch", "self"),
     ("sink.produced", "self"),
     ("sink.task", "jvm"),
     ("sink.committed", "self"),
     ("sink.produced", "jvm"),
     ("sink.task", "self"),
     ("batch.planned", "jvm"),
-    ("snapshot.batch", "self"),
     ("sink.table", "self"),
     ("log.batch", "jvm"),
     ("offset.planned", "self"),
