@@ -2363,6 +2363,31 @@ CATALOGUE = {
         "It is signed by another authority, has expired, or names another host.",
         "Set `tls-ca` to the certificate of the server's authority.",
     ),
+    "TR-7821": Condition(
+        "the webhook takes no messages",
+        (TransientSinkError,),
+        "Its server cannot be reached, does not answer in time, or answers 408, 425, 429 or 500 and above, "
+        "for some 20 seconds.",
+        "Check that the server runs, and that it answers within `timeout` seconds.",
+    ),
+    "TR-7822": Condition(
+        "the webhook refuses messages",
+        (SinkError,),
+        "It has answered with a status that says that the request will never succeed.",
+        "See the server's log. Check `url`, `headers` and `secret`.",
+    ),
+    "TR-7823": Condition(
+        "the webhook redirects to another address",
+        (SinkError,),
+        "Redirects are not followed: messages and secrets go to the address of the pipeline file only.",
+        "Set `url` to the address that answers without a redirect.",
+    ),
+    "TR-7824": Condition(
+        "the certificate of the webhook is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the server's authority.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

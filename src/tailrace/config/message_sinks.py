@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -10,6 +12,12 @@ from urllib.parse import urlsplit
 from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sink_settings import JsonMessageSettings, check_positive
 from tailrace.errors import ConfigError
+
+#: Names of headers, and those that the webhook sink sets.
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OWN_HEADERS = frozenset(
+    {"content-length", "host", "webhook-id", "webhook-timestamp", "webhook-signature", "transfer-encoding"}
+)
 
 
 class TopicType(StrEnum):
@@ -135,6 +143,66 @@ class RedisSettings(JsonMessageSettings):
                 code="TR-1010",
             )
         return parts.hostname, port or 6379, int(database)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSettings(JsonMessageSettings):
+    """A web server that takes messages.
+
+    Args:
+        url: `http://` or `https://`.
+        headers: headers of each request; values may be references to secrets.
+        secret: signs requests as Standard Webhooks does; default: they are not signed.
+        tls_ca: authorities that sign the server's certificate, a PEM file; default: the system's.
+        timeout: time limit of one attempt at a request, seconds.
+        max_request_messages: most messages of a request.
+        max_request_bytes: most bytes of a request, unless one message has more.
+
+    Raises:
+        ConfigError: the address is none or holds a user, or a value is not allowed.
+    """
+
+    type: ClassVar[str] = "webhook"
+    extra: ClassVar[str | None] = None
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: Secret | None = None
+    tls_ca: str | None = None
+    timeout: int = 30
+    max_request_messages: int = 500
+    max_request_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "timeout", "max_request_messages", "max_request_bytes")
+        refuse_credentials(self.url, "sink.url")
+        if not self.url.startswith(("http://", "https://")) or not self.address[0] or "@" in self.url:
+            raise ConfigError(
+                "`sink.url` is wrong", "needed http://HOST[:PORT][/PATH] or https://...", code="TR-1010"
+            )
+        for name in self.headers:
+            if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
+                raise ConfigError(
+                    "a name is not allowed at `sink.headers`",
+                    f"found {shown(name)}; the sink sets {', '.join(sorted(_OWN_HEADERS))} itself",
+                    code="TR-1010",
+                )
+        if self.tls_ca is not None and not self.url.startswith("https:"):
+            raise ConfigError(
+                "`sink.tls-ca` has no meaning without TLS",
+                "found a url that begins with `http:`",
+                "url: https://HOST/PATH",
+                code="TR-1011",
+            )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The url's host and port; none of an address that is wrong."""
+        try:
+            parts = urlsplit(self.url)
+            return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            return "", 0
 
 
 def _is_address(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -58,7 +58,7 @@ def source_dataset(options: SourceOptions, table: TableId) -> DatasetName:
 def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> DatasetName | None:
     """The target of a table; None: it is none that lasts."""
     match settings:
-        case ConsoleSettings():
+        case ConsoleSettings() | WebhookSettings():
             return None
         case KafkaSettings():
             server = settings.bootstrap_servers.partition(",")[0].strip()

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import clickhouse, delta, files, iceberg, kafka, opensearch, redis, replica, rocketmq
+from tests.support.sinks import (
+    clickhouse,
+    delta,
+    files,
+    iceberg,
+    kafka,
+    opensearch,
+    redis,
+    replica,
+    rocketmq,
+    webhook,
+)
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -28,6 +39,7 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "postgresql-whole-batch": replica.postgres_whole_batch,
     "rocketmq": rocketmq.rocketmq,
     "redis": redis.redis,
+    "webhook": webhook.webhook,
     "opensearch": opensearch.opensearch,
     "clickhouse": clickhouse.clickhouse,
 }
