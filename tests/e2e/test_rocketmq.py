@@ -27,7 +27,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq.channel import _request
 from tailrace.sinks.rocketmq.messages import encoded
-from tailrace.sinks.rocketmq.remoting import Connections
+from tailrace.sinks.rocketmq.remoting import BrokerConnections
 from tailrace.sinks.rocketmq.sink import access_of, rocketmq_sink
 from tailrace.sinks.rocketmq.topics import find
 from tailrace.sinks.route import Router
@@ -125,7 +125,7 @@ def test_batch_that_comes_again_is_found_behind_messages_of_another_producer(
     settings = settings_of(rocketmq)
     topic = f"{settings.topic_prefix}_shop_t"
     write(spark, settings, inserts(1, 2, 3))
-    connections = Connections(access_of(settings))
+    connections = BrokerConnections(access_of(settings))
     found = find(connections, [topic])[topic]
     theirs = pa.RecordBatch.from_pydict(
         {

@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.rocketmq import frames, tail
-from tailrace.sinks.rocketmq.remoting import Connections, Request
+from tailrace.sinks.rocketmq.remoting import BrokerConnections, Call
 from tailrace.sinks.rocketmq.sink import access_of, rocketmq_sink
 from tailrace.sinks.rocketmq.topics import find
 from tests.support.sinks.case import Change, SinkCase
@@ -34,7 +34,7 @@ class Message:
 
 def messages(settings: RocketMqSettings, topic: str) -> list[Message]:
     """Every message of a topic up to its present ends, each queue in its order."""
-    connections = Connections(access_of(settings))
+    connections = BrokerConnections(access_of(settings))
     try:
         found = find(connections, [topic])
         if topic not in found:
@@ -55,12 +55,12 @@ def messages(settings: RocketMqSettings, topic: str) -> list[Message]:
 
 def drop(settings: RocketMqSettings, topic: str) -> None:
     """Delete a topic, as a user would."""
-    connections = Connections(access_of(settings))
+    connections = BrokerConnections(access_of(settings))
     try:
         (address,) = {queue.address for queue in find(connections, [topic])[topic].queues}
         for answer in (
-            connections.to(address).ask(Request(_DELETE_ON_BROKER, {"topic": topic})),
-            connections.name_server(Request(_DELETE_ON_NAME_SERVER, {"topic": topic})),
+            connections.to(address).ask(Call(_DELETE_ON_BROKER, {"topic": topic})),
+            connections.name_server(Call(_DELETE_ON_NAME_SERVER, {"topic": topic})),
         ):
             assert answer.code == frames.SUCCESS, answer
     finally:

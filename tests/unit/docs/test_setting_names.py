@@ -94,6 +94,9 @@ NO_SETTING = SIGNALS | {
     "committed-offset",  # Flink CDC's, as is the next one
     "postgres-cdc",
     "maxMessageSize",  # of RocketMQ's brokers
+    "webhook-id",  # headers of the webhook sink
+    "webhook-timestamp",
+    "webhook-signature",
 }
 
 

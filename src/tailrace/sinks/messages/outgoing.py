@@ -36,7 +36,7 @@ OUTGOING = pa.schema(
 )
 
 
-class Messages:
+class MessageMaker:
     """Makes the messages of one writer.
 
     Args:

@@ -1,6 +1,6 @@
 """The tasks of sinks that write messages: each writer sends its share of a batch, in order.
 
-    cells ──cut_share()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► Channel
+    cells ──cut_share()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► MessageChannel
 
 As in the Kafka sink: all changes of a key go to one writer, in the order of `seq`. If `MessageShare.schemas`
 names the table schemas that the batch is expected to hold, and it holds another one, all writers are stopped
@@ -23,12 +23,12 @@ from tailrace.failpoints import failpoint
 from tailrace.formats.base import MessageFormat
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
-from tailrace.sinks.messages.outgoing import Messages, owned
+from tailrace.sinks.messages.outgoing import MessageMaker, owned
 from tailrace.sinks.messages.reports import failed_report, stopped_report, written_report
 from tailrace.sinks.messages.shares import STOP, cut, owned_by, share_row
 
 
-class Channel(Protocol):
+class MessageChannel(Protocol):
     """The way of one writer's messages to their system."""
 
     def send(self, table: str, messages: pa.RecordBatch) -> None:
@@ -53,7 +53,7 @@ class Channel(Protocol):
 class Channels(Protocol):
     """Opens channels; pickled to tasks."""
 
-    def open(self, share: MessageShare, writer: int, *, may_repeat: bool) -> Channel:
+    def open(self, share: MessageShare, writer: int, *, may_repeat: bool) -> MessageChannel:
         """The channel of a writer.
 
         Args:
@@ -155,7 +155,7 @@ class _Writer:
         self.number = number
         self._share = share
         self._changes: Counter[tuple[str, str]] = Counter()
-        self._messages = Messages(share.format, share.now_ms)
+        self._messages = MessageMaker(share.format, share.now_ms)
         context = TaskContext.get()
         is_retried = context is not None and context.attemptNumber() > 0
         self._channel = share.channels.open(share, number, may_repeat=share.may_repeat or is_retried)

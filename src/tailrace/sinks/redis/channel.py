@@ -39,7 +39,7 @@ class RedisChannels:
 
 
 class RedisChannel:
-    """See `Channel`.
+    """See `MessageChannel`.
 
     Args:
         to: the streams.
@@ -51,7 +51,7 @@ class RedisChannel:
         self._share = share
 
     def send(self, table: str, messages: pa.RecordBatch) -> None:
-        """See `Channel`."""
+        """See `MessageChannel`."""
         sizes = np.cumsum(pc.binary_length(messages.column("value")).to_numpy())
         with self._to.access.client() as client:
             append = client.register_script(APPEND)
@@ -81,7 +81,7 @@ class RedisChannel:
         )
 
     def finish(self) -> None:
-        """See `Channel`: each answer says that its messages are stored."""
+        """See `MessageChannel`: each answer says that its messages are stored."""
 
     def close(self) -> None:
-        """See `Channel`: connections last as long as a call."""
+        """See `MessageChannel`: connections last as long as a call."""

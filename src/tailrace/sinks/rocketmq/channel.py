@@ -22,11 +22,11 @@ from tailrace.sinks.messages.outgoing import identities
 from tailrace.sinks.messages.writer import MessageShare
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq.failure import failure
-from tailrace.sinks.rocketmq.frames import Answer
+from tailrace.sinks.rocketmq.frames import Reply
 from tailrace.sinks.rocketmq.messages import encoded, tag_of
-from tailrace.sinks.rocketmq.remoting import Access, Connections, Request
+from tailrace.sinks.rocketmq.remoting import Access, BrokerConnections, Call
 from tailrace.sinks.rocketmq.tail import sent
-from tailrace.sinks.rocketmq.topics import Queue, Topic
+from tailrace.sinks.rocketmq.topics import Queue, RocketTopic
 
 #: Most bytes of a request, if a message may have as many.
 _REQUEST_BYTES = 512 << 10
@@ -46,7 +46,7 @@ class RocketChannels:
     """
 
     access: Access
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, RocketTopic]
     most_bytes: int
 
     def open(self, share: MessageShare, writer: int, *, may_repeat: bool) -> RocketChannel:  # noqa: ARG002 - all writers are alike
@@ -55,7 +55,7 @@ class RocketChannels:
 
 
 class RocketChannel:
-    """See `Channel`.
+    """See `MessageChannel`.
 
     Args:
         to: the topics.
@@ -66,13 +66,13 @@ class RocketChannel:
     def __init__(self, to: RocketChannels, share: MessageShare, *, may_repeat: bool) -> None:
         self._to = to
         self._share = share
-        self._connections = Connections(to.access)
+        self._connections = BrokerConnections(to.access)
         self._may_repeat = may_repeat
         #: What topics had of the batch before.
         self._sent: dict[str, pa.StringArray] = {}
 
     def send(self, table: str, messages: pa.RecordBatch) -> None:
-        """See `Channel`."""
+        """See `MessageChannel`."""
         share, tag = self._share, tag_of(table)
         topic = self._to.topics[share.targets[table]]
         if self._may_repeat:
@@ -96,7 +96,7 @@ class RocketChannel:
             waiting = {queue: bodies for queue, bodies in waiting.items() if bodies}
             failpoint("sink.produced")
 
-    def _unsent(self, topic: Topic, tag: str, messages: pa.RecordBatch) -> pa.RecordBatch:
+    def _unsent(self, topic: RocketTopic, tag: str, messages: pa.RecordBatch) -> pa.RecordBatch:
         """The messages that the topic does not have yet."""
         if topic.name not in self._sent:
             share = self._share
@@ -106,11 +106,11 @@ class RocketChannel:
             return messages
         return messages.filter(pc.invert(pc.is_in(identities(messages, tag), known)))
 
-    def _send(self, topic: Topic, bodies: Mapping[Queue, bytes]) -> None:
+    def _send(self, topic: RocketTopic, bodies: Mapping[Queue, bytes]) -> None:
         """Send one request to each queue, and again while brokers are busy."""
         left = dict(bodies)
         for pause in (*_PAUSES_S, None):
-            busy: dict[Queue, Answer] = {}
+            busy: dict[Queue, Reply] = {}
             for address in sorted({queue.address for queue in left}):
                 queues = [queue for queue in left if queue.address == address]
                 requests = [_request(topic, queue, left[queue]) for queue in queues]
@@ -133,10 +133,10 @@ class RocketChannel:
         )
 
     def finish(self) -> None:
-        """See `Channel`: each answer says that its messages are stored."""
+        """See `MessageChannel`: each answer says that its messages are stored."""
 
     def close(self) -> None:
-        """See `Channel`."""
+        """See `MessageChannel`."""
         self._connections.close()
 
 
@@ -153,7 +153,7 @@ def _bodies(messages: pa.BinaryArray, most: int) -> Sequence[bytes]:
     return bodies
 
 
-def _request(topic: Topic, queue: Queue, body: bytes) -> Request:
+def _request(topic: RocketTopic, queue: Queue, body: bytes) -> Call:
     fields = {
         "a": "tailrace",
         "b": topic.name,
@@ -169,4 +169,4 @@ def _request(topic: Topic, queue: Queue, body: bytes) -> Request:
         "m": "true",
         "n": queue.broker,
     }
-    return Request(frames.SEND_BATCH_MESSAGE, fields, body)
+    return Call(frames.SEND_BATCH_MESSAGE, fields, body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.printable import shortened
 from tailrace.sinks.rocketmq import frames
-from tailrace.sinks.rocketmq.frames import Answer
+from tailrace.sinks.rocketmq.frames import Reply
 
 #: Codes of answers to requests that this client may not make, or not with this signature.
 _NOT_ALLOWED = frozenset({frames.NO_PERMISSION})
@@ -43,7 +43,7 @@ def untrusted(address: str, problem: str) -> SinkError:
     )
 
 
-def failure(answer: Answer, what: str) -> SinkError:
+def failure(answer: Reply, what: str) -> SinkError:
     """The error for an answer that is none of success.
 
     Args:

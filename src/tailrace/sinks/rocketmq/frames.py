@@ -55,7 +55,7 @@ _LANGUAGE, _VERSION = "PYTHON", 401
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """An answer.
 
     Args:
@@ -118,7 +118,7 @@ def request(
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 
 
-def answer(frame: bytes) -> tuple[int, Answer]:
+def answer(frame: bytes) -> tuple[int, Reply]:
     """The number of a request and its answer.
 
     Args:
@@ -137,7 +137,7 @@ def answer(frame: bytes) -> tuple[int, Answer]:
     if not isinstance(header, dict) or not isinstance(header.get("code"), int):
         raise ValueError("a header without a code")
     fields = {str(name): str(value) for name, value in (header.get("extFields") or {}).items()}
-    found = Answer(header["code"], str(header.get("remark") or ""), fields, frame[4 + length :])
+    found = Reply(header["code"], str(header.get("remark") or ""), fields, frame[4 + length :])
     return int(header.get("opaque", -1)), found
 
 

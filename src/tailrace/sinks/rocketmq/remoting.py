@@ -1,4 +1,4 @@
-"""Connections to name servers and brokers: several requests at once, TLS, signatures, time limits.
+"""BrokerConnections to name servers and brokers: several requests at once, TLS, signatures, time limits.
 
 The official Python client is not used: it speaks gRPC to a proxy, sends message by message, cannot choose a
 queue and cannot read a queue back from its end.
@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.sinks.rocketmq.failure import unavailable, untrusted
-from tailrace.sinks.rocketmq.frames import MOST_BYTES, Answer, Signer, answer, request
+from tailrace.sinks.rocketmq.frames import MOST_BYTES, Reply, Signer, answer, request
 
 #: Time limit for connecting, and for each answer.
 TIMEOUT_S = 15.0
@@ -68,7 +68,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Request:
+class Call:
     """A request.
 
     Args:
@@ -82,7 +82,7 @@ class Request:
     body: bytes = b""
 
 
-class Connection:
+class BrokerConnection:
     """A connection to one server.
 
     Args:
@@ -115,7 +115,7 @@ class Connection:
             raw.close()
             raise unavailable(address, f"no TLS connection: {error}") from error
 
-    def ask(self, one: Request) -> Answer:
+    def ask(self, one: Call) -> Reply:
         """Send a request; its answer.
 
         Raises:
@@ -123,7 +123,7 @@ class Connection:
         """
         return self.ask_all([one])[0]
 
-    def ask_all(self, requests: Sequence[Request]) -> list[Answer]:
+    def ask_all(self, requests: Sequence[Call]) -> list[Reply]:
         """Send requests at once; their answers. The server may obey them in any order.
 
         Raises:
@@ -131,7 +131,7 @@ class Connection:
         """
         numbers = range(self._opaque, self._opaque + len(requests))
         self._opaque += len(requests)
-        found: dict[int, Answer] = {}
+        found: dict[int, Reply] = {}
         try:
             for number, one in zip(numbers, requests, strict=True):
                 self._socket.sendall(request(one.code, number, one.fields, one.body, self._signer))
@@ -164,15 +164,15 @@ class Connection:
         """Close the connection."""
         self._socket.close()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BrokerConnection:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
 
 
-class Connections:
-    """Connections to servers, opened when they are needed.
+class BrokerConnections:
+    """BrokerConnections to servers, opened when they are needed.
 
     Args:
         access: how to reach them.
@@ -180,15 +180,15 @@ class Connections:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._open: dict[str, Connection] = {}
+        self._open: dict[str, BrokerConnection] = {}
 
-    def to(self, address: str) -> Connection:
-        """The connection to a server; see Connection."""
+    def to(self, address: str) -> BrokerConnection:
+        """The connection to a server; see BrokerConnection."""
         if address not in self._open:
-            self._open[address] = Connection(self.access, address)
+            self._open[address] = BrokerConnection(self.access, address)
         return self._open[address]
 
-    def name_server(self, one: Request) -> Answer:
+    def name_server(self, one: Call) -> Reply:
         """Ask the first name server that answers.
 
         Raises:

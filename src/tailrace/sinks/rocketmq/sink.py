@@ -17,7 +17,7 @@ from tailrace.sinks.messages.formats import json_format
 from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.rocketmq.channel import RocketChannels
 from tailrace.sinks.rocketmq.failure import deleted
-from tailrace.sinks.rocketmq.remoting import Access, Connections
+from tailrace.sinks.rocketmq.remoting import Access, BrokerConnections
 from tailrace.sinks.rocketmq.topics import create, find, topic_name
 from tailrace.sinks.route import Router
 
@@ -56,7 +56,7 @@ class RocketMq:
 
     def existing(self, targets: Collection[str]) -> Collection[str]:
         """See `System`."""
-        connections = Connections(self._access)
+        connections = BrokerConnections(self._access)
         try:
             return find(connections, targets).keys()
         finally:
@@ -69,7 +69,7 @@ class RocketMq:
     def channels(self, targets: Collection[str], missing: Collection[str]) -> RocketChannels:
         """See `System`."""
         settings = self._settings
-        connections = Connections(self._access)
+        connections = BrokerConnections(self._access)
         try:
             if missing:
                 create(connections, missing, settings.topic_queues, settings.topic_type)

@@ -18,10 +18,10 @@ from tailrace.errors import TransientSinkError
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq import messages as form
 from tailrace.sinks.rocketmq.failure import failure, unavailable
-from tailrace.sinks.rocketmq.frames import Answer
+from tailrace.sinks.rocketmq.frames import Reply
 from tailrace.sinks.rocketmq.messages import Stored, stored
-from tailrace.sinks.rocketmq.remoting import Connections, Request
-from tailrace.sinks.rocketmq.topics import Queue, Topic
+from tailrace.sinks.rocketmq.remoting import BrokerConnections, Call
+from tailrace.sinks.rocketmq.topics import Queue, RocketTopic
 
 #: A group that every broker has, for tools.
 _GROUP = "TOOLS_CONSUMER"
@@ -31,7 +31,7 @@ _FIRST, _MOST = 32, 4096
 _HAS_SUBSCRIPTION = 4
 
 
-def sent(connections: Connections, topic: Topic, stream: str, batch: int) -> pa.StringArray:
+def sent(connections: BrokerConnections, topic: RocketTopic, stream: str, batch: int) -> pa.StringArray:
     """What a topic has of a batch: the identities of messages (`outgoing.identities`), with their tags.
 
     Raises:
@@ -64,15 +64,17 @@ def _identity(message: Stored) -> str:
     return "\n".join(message.properties[name] for name in names)
 
 
-def _offset(connections: Connections, topic: Topic, queue: Queue, code: int) -> int:
+def _offset(connections: BrokerConnections, topic: RocketTopic, queue: Queue, code: int) -> int:
     fields = {"topic": topic.name, "queueId": str(queue.number), "bname": queue.broker}
-    answer = connections.to(queue.address).ask(Request(code, fields))
+    answer = connections.to(queue.address).ask(Call(code, fields))
     if answer.code != frames.SUCCESS:
         raise failure(answer, f"reading topic `{topic.name}`")
     return int(answer.fields["offset"])
 
 
-def _read(connections: Connections, topic: Topic, queue: Queue, start: int, end: int) -> Iterator[Stored]:
+def _read(
+    connections: BrokerConnections, topic: RocketTopic, queue: Queue, start: int, end: int
+) -> Iterator[Stored]:
     """The messages of a queue with offsets from `start` to `end`."""
     while start < end:
         answer = _pull(connections, topic, queue, start, end - start)
@@ -96,7 +98,7 @@ def _read(connections: Connections, topic: Topic, queue: Queue, start: int, end:
         start = following
 
 
-def _pull(connections: Connections, topic: Topic, queue: Queue, start: int, count: int) -> Answer:
+def _pull(connections: BrokerConnections, topic: RocketTopic, queue: Queue, start: int, count: int) -> Reply:
     fields = {
         "consumerGroup": _GROUP,
         "topic": topic.name,
@@ -111,4 +113,4 @@ def _pull(connections: Connections, topic: Topic, queue: Queue, start: int, coun
         "expressionType": "TAG",
         "bname": queue.broker,
     }
-    return connections.to(queue.address).ask(Request(frames.PULL_MESSAGE, fields))
+    return connections.to(queue.address).ask(Call(frames.PULL_MESSAGE, fields))

@@ -13,7 +13,7 @@ from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.model.table import TableId
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq.failure import failure
-from tailrace.sinks.rocketmq.remoting import Connections, Request
+from tailrace.sinks.rocketmq.remoting import BrokerConnections, Call
 
 #: RocketMQ's limit for a topic's name.
 _MOST_CHARACTERS = 127
@@ -41,7 +41,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Topic:
+class RocketTopic:
     """A topic.
 
     Args:
@@ -75,7 +75,7 @@ def topic_name(prefix: str, target: str, table: TableId) -> str:
     return name
 
 
-def find(connections: Connections, names: Iterable[str]) -> dict[str, Topic]:
+def find(connections: BrokerConnections, names: Iterable[str]) -> dict[str, RocketTopic]:
     """Those of the topics that exist, by name.
 
     Raises:
@@ -84,13 +84,13 @@ def find(connections: Connections, names: Iterable[str]) -> dict[str, Topic]:
     """
     found = {}
     for name in sorted(set(names)):
-        asked = Request(frames.GET_ROUTE, {"topic": name})
+        asked = Call(frames.GET_ROUTE, {"topic": name})
         answer = connections.name_server(asked)
         if answer.code == frames.TOPIC_NOT_EXIST:
             continue
         if answer.code != frames.SUCCESS:
             raise failure(answer, f"looking for topic `{name}`")
-        found[name] = Topic(name, _queues(name, frames.parsed(answer.body)))
+        found[name] = RocketTopic(name, _queues(name, frames.parsed(answer.body)))
     return found
 
 
@@ -119,7 +119,7 @@ def _queues(name: str, route: Mapping[str, Any]) -> tuple[Queue, ...]:
     return tuple(queues)
 
 
-def create(connections: Connections, names: Iterable[str], queues: int, type_: TopicType) -> None:
+def create(connections: BrokerConnections, names: Iterable[str], queues: int, type_: TopicType) -> None:
     """Create topics on all brokers, and wait until the name servers know them.
 
     Args:
@@ -133,7 +133,7 @@ def create(connections: Connections, names: Iterable[str], queues: int, type_: T
         SinkError: the client is not allowed to create topics.
     """
     names = sorted(set(names))
-    answer = connections.name_server(Request(frames.GET_BROKER_CLUSTERS))
+    answer = connections.name_server(Call(frames.GET_BROKER_CLUSTERS))
     if answer.code != frames.SUCCESS:
         raise failure(answer, "looking for brokers")
     brokers = frames.parsed(answer.body)["brokerAddrTable"].values()
@@ -152,7 +152,7 @@ def create(connections: Connections, names: Iterable[str], queues: int, type_: T
             "force": "false",
         }
         for address in masters:
-            answer = connections.to(address).ask(Request(frames.UPDATE_AND_CREATE_TOPIC, fields))
+            answer = connections.to(address).ask(Call(frames.UPDATE_AND_CREATE_TOPIC, fields))
             if answer.code != frames.SUCCESS:
                 raise failure(answer, f"creating topic `{name}`")
     deadline = time.monotonic() + _TIMEOUT_S

@@ -45,7 +45,7 @@ class WebhookChannels:
 
 @dataclass(frozen=True)
 class WebhookChannel:
-    """See `Channel`.
+    """See `MessageChannel`.
 
     Args:
         to: where to.
@@ -56,7 +56,7 @@ class WebhookChannel:
     share: MessageShare
 
     def send(self, table: str, messages: pa.RecordBatch) -> None:
-        """See `Channel`."""
+        """See `MessageChannel`."""
         share = self.share
         start = head(share.stream, share.batch, table, share.targets[table])
         known = identities(messages, table)
@@ -66,13 +66,13 @@ class WebhookChannel:
             failpoint("sink.produced")
 
     def finish(self) -> None:
-        """See `Channel`: each answer says that its messages are taken."""
+        """See `MessageChannel`: each answer says that its messages are taken."""
 
     def close(self) -> None:
-        """See `Channel`: connections last as long as a request."""
+        """See `MessageChannel`: connections last as long as a request."""
 
 
-class Webhook:
+class WebhookSystem:
     """See `System`.
 
     Args:
@@ -126,4 +126,4 @@ def webhook_sink(
         ConfigError: a setting is not allowed.
     """
     format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, Webhook(settings, router), format_)
+    return MessageSink(settings, router, WebhookSystem(settings, router), format_)
