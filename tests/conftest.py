@@ -18,6 +18,7 @@ from tailrace_dev.servers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,
+    NatsServer,
     OpenSearchServer,
     PostgresServer,
     RedisServer,
@@ -26,6 +27,7 @@ from tailrace_dev.servers import (
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_nats,
     start_opensearch,
     start_postgres,
     start_redis,
@@ -128,6 +130,13 @@ def rocketmq() -> Iterator[RocketMqServer]:
 def redis() -> Iterator[RedisServer]:
     """The Redis server all tests share. Who stops it starts it again."""
     with start_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    """The NATS server all tests share. Who stops it starts it again."""
+    with start_nats() as server:
         yield server
 
 

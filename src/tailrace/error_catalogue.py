@@ -2388,6 +2388,37 @@ CATALOGUE = {
         "It is signed by another authority, has expired, or names another host.",
         "Set `tls-ca` to the certificate of the server's authority.",
     ),
+    "TR-7831": Condition(
+        "NATS does not take messages",
+        (TransientSinkError,),
+        "No server answers, it has no JetStream, or the stream is gone or cannot write.",
+        "Check that the servers at `url` run with JetStream. A stream that was deleted is created again.",
+    ),
+    "TR-7832": Condition(
+        "NATS rejects the client",
+        (SinkError,),
+        "The user, password or token is wrong or missing, or the user lacks a right.",
+        "Check `user`, `password` and `token`. The user publishes to the subjects of the topic prefix and to "
+        "`$JS.API.STREAM.>`, and subscribes to `_INBOX.>`.",
+    ),
+    "TR-7833": Condition(
+        "NATS refuses a request",
+        (SinkError,),
+        "The stream's limits forbid it, or another stream has the subjects of the topic prefix.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7834": Condition(
+        "the certificate of NATS is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the servers' authority.",
+    ),
+    "TR-7835": Condition(
+        "a message is larger than NATS takes",
+        (SinkError,),
+        "Servers take `max_payload`, 1 MiB by default.",
+        "Leave large columns out (`column.exclude.list`), or raise `max_payload` of the servers.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

@@ -17,6 +17,7 @@ from tailrace_dev.servers import (
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_nats,
     start_opensearch,
     start_postgres,
     start_redis,
@@ -34,6 +35,7 @@ _START = {
     "opensearch": start_opensearch,
     "rocketmq": start_rocketmq,
     "redis": start_redis,
+    "nats": start_nats,
 }
 
 

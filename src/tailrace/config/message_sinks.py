@@ -20,6 +20,11 @@ _OWN_HEADERS = frozenset(
 )
 
 
+#: An address of a NATS server, and the beginning of its subjects.
+_NATS = re.compile(r"(nats|tls)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?")
+_SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
 class TopicType(StrEnum):
     """What the messages of a new topic are for RocketMQ's own clients."""
 
@@ -203,6 +208,76 @@ class WebhookSettings(JsonMessageSettings):
             return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
             return "", 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NatsSettings(JsonMessageSettings):
+    """Subjects of a stream of NATS JetStream.
+
+    Args:
+        url: `nats://HOST[:PORT]`, or `tls://` for TLS; several with commas.
+        user: the user, None for none.
+        password: the user's.
+        token: instead of user and password.
+        tls_ca: authorities that sign the servers' certificates, a PEM file; default: the system's.
+        replicas: replicas of a new stream.
+        duplicate_window: for how long a new stream knows what it has, seconds.
+
+    Raises:
+        ConfigError: an address is none or holds a user, or a value is not allowed.
+    """
+
+    type: ClassVar[str] = "nats"
+    extra: ClassVar[str | None] = "nats"
+    url: str
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    tls_ca: str | None = None
+    replicas: int = 1
+    duplicate_window: int = 600
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "replicas", "duplicate_window")
+        if not self.addresses or not all(_NATS.fullmatch(address) for address in self.addresses):
+            raise ConfigError(
+                "`sink.url` is wrong",
+                "needed nats://HOST[:PORT] or tls://HOST[:PORT], without a user; several with commas",
+                code="TR-1010",
+            )
+        if not _SUBJECT.fullmatch(self.topic_prefix):
+            raise ConfigError(
+                "`sink.topic-prefix` is wrong",
+                f"found {shown(self.topic_prefix)}; subjects of NATS take letters, digits, `_` and `-`, in "
+                "parts separated by dots",
+                code="TR-1010",
+            )
+        if self.token is not None and self.user is not None:
+            raise ConfigError(
+                "`sink.token` and `sink.user` exclude each other",
+                "found both",
+                "remove one of them",
+                code="TR-1010",
+            )
+        if self.tls_ca is not None and not self.url.startswith("tls:"):
+            raise ConfigError(
+                "`sink.tls-ca` has no meaning without TLS",
+                "found a url that does not begin with `tls:`",
+                "url: tls://HOST:PORT",
+                code="TR-1011",
+            )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The servers' addresses."""
+        return tuple(part.strip().rstrip("/") for part in self.url.split(",") if part.strip())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The first server's host and port."""
+        parts = urlsplit(self.addresses[0])
+        return parts.hostname or "", parts.port or 4222
 
 
 def _is_address(text: str) -> bool:

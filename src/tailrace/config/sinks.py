@@ -14,7 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings, WebhookSettings
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
@@ -784,6 +784,7 @@ SinkSettings = (
     | KafkaSettings
     | RocketMqSettings
     | RedisSettings
+    | NatsSettings
     | WebhookSettings
     | OpenSearchSettings
     | ClickHouseSettings
@@ -804,6 +805,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         KafkaSettings,
         RocketMqSettings,
         RedisSettings,
+        NatsSettings,
         WebhookSettings,
         OpenSearchSettings,
         ClickHouseSettings,

@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings, WebhookSettings
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -52,6 +52,8 @@ def sink_key(settings: SinkSettings) -> str:
             place = (settings.name_servers, settings.topic_prefix)
         case RedisSettings():
             place = (*map(str, settings.address), settings.topic_prefix)
+        case NatsSettings():
+            place = (*settings.addresses, settings.topic_prefix)
         case WebhookSettings():
             place = (settings.url,)
         case OpenSearchSettings():

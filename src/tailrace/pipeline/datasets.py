@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings, WebhookSettings
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -26,6 +26,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
+from tailrace.sinks.nats.names import subject
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
 from tailrace.sinks.redis.names import stream_name
@@ -71,6 +72,9 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
             return DatasetName(
                 f"redis://{host}:{port}", stream_name(settings.topic_prefix, router.target(table))
             )
+        case NatsSettings():
+            host, port = settings.address
+            return DatasetName(f"nats://{host}:{port}", subject(settings.topic_prefix, router.target(table)))
         case ReplicaSettings():
             return _replica(settings, router.target(table))
         case OpenSearchSettings():

@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings, WebhookSettings
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
@@ -118,6 +118,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.webhook.sink import webhook_sink
 
             return webhook_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case NatsSettings():
+            from tailrace.sinks.nats.sink import nats_sink
+
+            return nats_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink

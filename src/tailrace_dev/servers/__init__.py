@@ -7,6 +7,7 @@ from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
 from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
+from tailrace_dev.servers.nats import NatsServer, start_nats
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
 from tailrace_dev.servers.redis import RedisServer, start_redis
@@ -18,6 +19,7 @@ __all__ = [
     "KafkaServer",
     "MariaDbServer",
     "MySqlServer",
+    "NatsServer",
     "OpenSearchServer",
     "PostgresServer",
     "RedisServer",
@@ -26,6 +28,7 @@ __all__ = [
     "start_kafka",
     "start_mariadb",
     "start_mysql",
+    "start_nats",
     "start_opensearch",
     "start_postgres",
     "start_redis",

@@ -13,6 +13,7 @@ from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
 from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
+from tailrace_dev.servers.nats import NatsServer, start_nats
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
 from tailrace_dev.servers.redis import RedisServer, start_redis
@@ -28,6 +29,7 @@ _START: dict[str, Callable[..., DevServer]] = {
     "opensearch": start_opensearch,
     "rocketmq": start_rocketmq,
     "redis": start_redis,
+    "nats": start_nats,
 }
 _CLASSES: dict[str, type[DevServer]] = {
     c.product: c
@@ -40,6 +42,7 @@ _CLASSES: dict[str, type[DevServer]] = {
         OpenSearchServer,
         RocketMqServer,
         RedisServer,
+        NatsServer,
     )
 }
 
