@@ -54,6 +54,13 @@ def check(mysql, settings, busy):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+def test_messages_come_once_and_in_order_after_kills_at_every_failpoint(mysql, settings, busy, run):
+    run_through(mysql, busy, run, MESSAGE_KILLS)
+    check(mysql, settings, busy)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_stream_goes_on_after_the_broker_was_away_for_a_minute(mysql, rocketmq, settings, busy, run):
     def take_away():
         wait_until(lambda: run.reports() > 0, FIRST_REPORT_S)
