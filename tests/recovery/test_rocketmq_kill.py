@@ -9,6 +9,14 @@ import pytest
 from tailrace.config.message_sinks import RocketMqSettings
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.kills import (
+    MESSAGE_KILLS,
+    SMALL_CHUNKS,
+    TABLES,
+    added_up,
+    brought_back,
+    run_through,
+    writing,
+)
     SMALL_CHUNKS,
     TABLES,
     added_up,
