@@ -17,12 +17,6 @@ from tests.support.kills import (
     run_through,
     writing,
 )
-    SMALL_CHUNKS,
-    TABLES,
-    added_up,
-    brought_back,
-    writing,
-)
 from tests.support.pipelines import FIRST_REPORT_S, PipelineProcess
 from tests.support.sinks.rocketmq import messages
 from tests.support.wait import wait_until
