@@ -18,15 +18,21 @@ from tailrace_dev.servers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,
+    NatsServer,
     OpenSearchServer,
     PostgresServer,
+    RedisServer,
     RegistryServer,
+    RocketMqServer,
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_nats,
     start_opensearch,
     start_postgres,
+    start_redis,
     start_registry,
+    start_rocketmq,
 )
 from tests.support.clickhouse import ClickHouse
 from tests.support.databases import fresh_database, left_as_found
@@ -110,6 +116,27 @@ def kafka() -> Iterator[KafkaServer]:
 def opensearch() -> Iterator[OpenSearchServer]:
     """The OpenSearch node all tests share. Each test of it removes all indices."""
     with start_opensearch() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[RocketMqServer]:
+    """The RocketMQ broker all tests share. Who stops it starts it again."""
+    with start_rocketmq() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """The Redis server all tests share. Who stops it starts it again."""
+    with start_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    """The NATS server all tests share. Who stops it starts it again."""
+    with start_nats() as server:
         yield server
 
 

@@ -80,6 +80,7 @@ SUBJECTS = {
     "75": "Schema registry",
     "76": "Messages",
     "77": "ClickHouse",
+    "78": "RocketMQ and other message systems",
     "80": "Running",
     "81": "Verification",
     "82": "Log archive",
@@ -2511,6 +2512,148 @@ CATALOGUE = {
         "The server keeps `async_insert = 1` for this user, whatever the sink asks for. Such an INSERT "
         "returns before its rows are there.",
         "Allow the user to change async_insert, or set it to 0 in the user's profile.",
+    ),
+    # ---- 78 RocketMQ and other message systems -------------------------------------------------------------
+    "TR-7801": Condition(
+        "RocketMQ does not answer",
+        (TransientSinkError,),
+        "A name server or broker is down or cannot be reached, or reports an error of its own.",
+        "Check that name servers and brokers run. Tasks connect to the addresses that brokers give the name "
+        "servers (`brokerIP1`): they must be reachable from there.",
+    ),
+    "TR-7802": Condition(
+        "the certificate of RocketMQ is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host than the one connected to.",
+        "Set `tls-ca` to the certificate of the servers' authority.",
+    ),
+    "TR-7803": Condition(
+        "RocketMQ does not allow something",
+        (SinkError,),
+        "The access key is unknown, its secret is another one, or its user lacks a right; or the topic may "
+        "not be written.",
+        "Check `access-key` and `secret-key`. The user needs Pub and Sub on the topics, Sub on the group "
+        "`TOOLS_CONSUMER`, and Create on the topics unless they exist.",
+    ),
+    "TR-7804": Condition(
+        "RocketMQ has not made messages durable",
+        (TransientSinkError,),
+        "The broker has stored them, but its disk or its slave was too slow, and its settings promise both.",
+        "See to the broker's disk and to its slave. The batch is tried again, and not written twice.",
+    ),
+    "TR-7805": Condition(
+        "a message is larger than RocketMQ takes",
+        (SinkError,),
+        "Brokers take `maxMessageSize`, 4 MiB by default, and keys of 16 KB.",
+        "Leave large columns out (`column.exclude.list`), or raise `max-message-bytes` and the brokers' "
+        "`maxMessageSize`.",
+    ),
+    "TR-7806": Condition(
+        "the topic of a table has too long a name",
+        (ConfigError,),
+        "RocketMQ allows 127 characters for prefix, database and table together.",
+        "Route the table to another name, or shorten `topic-prefix`.",
+    ),
+    "TR-7807": Condition(
+        "RocketMQ's brokers are too busy",
+        (TransientSinkError,),
+        "A broker has refused messages for some seconds to protect itself.",
+        "See the broker's log. Make batches smaller: `max-bytes-per-trigger`.",
+    ),
+    "TR-7808": Condition(
+        "a topic of RocketMQ has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted the topic while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the topic is created anew and filled from the "
+        "source.",
+    ),
+    "TR-7811": Condition(
+        "Redis does not take messages",
+        (TransientSinkError,),
+        "The server does not answer, is loading its data, is a replica, or has no memory left.",
+        "Check that the server at `url` runs. Give it memory, or limit streams: `max-entries`.",
+    ),
+    "TR-7812": Condition(
+        "Redis rejects the client",
+        (SinkError,),
+        "The user or password is wrong or missing, or the user may not run a command.",
+        "Check `user` and `password`. The user needs the commands of streams, sets, hashes and scripts on "
+        "the keys that begin with the topic prefix, with `{` before it, too.",
+    ),
+    "TR-7813": Condition(
+        "Redis refuses a command",
+        (SinkError,),
+        "The server is too old, is one of a cluster of several, or somebody else uses a key of the sink.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7814": Condition(
+        "a stream has been deleted while it was written",
+        (TransientSinkError,),
+        "Somebody has deleted a stream in Redis while a batch was being written.",
+        "Nothing is to be done: the batch is written again, the stream is created anew and filled from the "
+        "source.",
+    ),
+    "TR-7815": Condition(
+        "the certificate of Redis is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the server's authority.",
+    ),
+    "TR-7821": Condition(
+        "the webhook takes no messages",
+        (TransientSinkError,),
+        "Its server cannot be reached, does not answer in time, or answers 408, 425, 429 or 500 and above, "
+        "for some 20 seconds.",
+        "Check that the server runs, and that it answers within `timeout` seconds.",
+    ),
+    "TR-7822": Condition(
+        "the webhook refuses messages",
+        (SinkError,),
+        "It has answered with a status that says that the request will never succeed.",
+        "See the server's log. Check `url`, `headers` and `secret`.",
+    ),
+    "TR-7823": Condition(
+        "the webhook redirects to another address",
+        (SinkError,),
+        "Redirects are not followed: messages and secrets go to the address of the pipeline file only.",
+        "Set `url` to the address that answers without a redirect.",
+    ),
+    "TR-7824": Condition(
+        "the certificate of the webhook is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the server's authority.",
+    ),
+    "TR-7831": Condition(
+        "NATS does not take messages",
+        (TransientSinkError,),
+        "No server answers, it has no JetStream, or the stream is gone or cannot write.",
+        "Check that the servers at `url` run with JetStream. A stream that was deleted is created again.",
+    ),
+    "TR-7832": Condition(
+        "NATS rejects the client",
+        (SinkError,),
+        "The user, password or token is wrong or missing, or the user lacks a right.",
+        "Check `user`, `password` and `token`. The user publishes to the subjects of the topic prefix and to "
+        "`$JS.API.STREAM.>`, and subscribes to `_INBOX.>`.",
+    ),
+    "TR-7833": Condition(
+        "NATS refuses a request",
+        (SinkError,),
+        "The stream's limits forbid it, or another stream has the subjects of the topic prefix.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7834": Condition(
+        "the certificate of NATS is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the servers' authority.",
+    ),
+    "TR-7835": Condition(
+        "a message is larger than NATS takes",
+        (SinkError,),
+        "Servers take `max_payload`, 1 MiB by default.",
+        "Leave large columns out (`column.exclude.list`), or raise `max_payload` of the servers.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

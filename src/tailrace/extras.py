@@ -17,9 +17,11 @@ EXTRAS = {
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
     "mariadb": ("nacl.bindings",),
+    "nats": ("nats.js.api",),
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
+    "redis": ("redis",),
 }
 
 

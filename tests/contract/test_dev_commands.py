@@ -17,9 +17,12 @@ from tailrace_dev.servers import (
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_nats,
     start_opensearch,
     start_postgres,
+    start_redis,
     start_registry,
+    start_rocketmq,
 )
 from tailrace_dev.servers.commands import dev
 
@@ -30,6 +33,9 @@ _START = {
     "kafka": start_kafka,
     "registry": start_registry,
     "opensearch": start_opensearch,
+    "rocketmq": start_rocketmq,
+    "redis": start_redis,
+    "nats": start_nats,
 }
 
 
@@ -39,7 +45,10 @@ def _run(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("product", _START)
+@pytest.mark.parametrize(
+    "product",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "rocketmq" else []) for name in _START],
+)
 def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
     with _START[product]() as server:
         assert isinstance(server, DevServer)

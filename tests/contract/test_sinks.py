@@ -217,7 +217,7 @@ def test_batch_that_comes_again_does_what_the_capabilities_say(
     for batch in (second, second, third):
         sink.write(batch)
     open_sink().write(third)
-    if sink.capabilities.delivery is Delivery.EXACTLY_ONCE:
+    if sink.capabilities.delivery is Delivery.EXACTLY_ONCE or case.narrows_repeats:
         check(case, sink, everything())
     else:
         assert case.changes is not None
@@ -233,7 +233,7 @@ def test_batch_that_broke_off_half_way_is_completed_by_its_replay(
         open_sink().write(batch)
     monkeypatch.delenv(VARIABLE)
     sink = open_sink()
-    if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
+    if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE and not case.narrows_repeats:
         pytest.skip("the sink is at-least-once: a replay may repeat what was written")
     sink.write(batch)
     for name in ("shop.t", "shop.u"):

@@ -20,10 +20,22 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace_dev.servers import KafkaServer, MySqlServer, OpenSearchServer, PostgresServer
+from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
+from tailrace_dev.servers import (
+    KafkaServer,
+    MySqlServer,
+    OpenSearchServer,
+    PostgresServer,
+    RedisServer,
+    RocketMqServer,
+)
 from tests.support.clickhouse import ClickHouse
+from tests.support.http_receiver import http_receiver
+from tests.support.sinks import rocketmq as rocketmq_topics
 from tests.support.sinks.clickhouse import Target
 from tests.support.sinks.opensearch import Cluster
+from tests.support.sinks.redis import entries
+from tests.support.sinks.webhook import received
 from tests.support.topics import messages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,6 +43,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = {
     "mysql_to_delta",
     "mysql_to_kafka",
+    "mysql_to_rocketmq",
+    "mysql_to_redis",
+    "mysql_to_webhook",
     "mysql_to_opensearch",
     "mysql_to_clickhouse",
     "postgres_to_iceberg",
@@ -150,6 +165,62 @@ def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: P
     assert orders == [(id_, item) for id_, _, item, _ in ORDERS]
     assert {v["op"] for v in values} == {"r"}
     assert sorted(json.loads(m.key)["id"] for m in found if m.topic == "app.shop.customers") == [1, 2]
+
+
+def test_mysql_to_rocketmq(mysql_shop: MySqlServer, rocketmq: RocketMqServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_rocketmq",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "127.0.0.1:9876": rocketmq.name_server},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    settings = RocketMqSettings(name_servers=rocketmq.name_server, topic_prefix="app")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    mysql_shop.execute("UPDATE shop.orders SET price = 7 WHERE id = 12", "DELETE FROM shop.customers")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    orders = [json.loads(m.value) for m in rocketmq_topics.messages(settings, "app_shop_orders")]
+    assert sorted((v["op"], v["after"]["id"]) for v in orders) == [("r", 10), ("r", 11), ("r", 12), ("u", 12)]
+    customers = rocketmq_topics.messages(settings, "app_shop_customers")
+    assert sorted((m.properties["_op"], m.key) for m in customers) == [
+        ("d", '{"id":1}'),
+        ("d", '{"id":2}'),
+        ("r", '{"id":1}'),
+        ("r", '{"id":2}'),
+    ]
+
+
+def test_mysql_to_redis(mysql_shop: MySqlServer, redis: RedisServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_redis",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "redis://127.0.0.1:6379": redis.url},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    mysql_shop.execute("UPDATE shop.orders SET price = 7 WHERE id = 12")
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    orders = entries(RedisSettings(url=redis.url, topic_prefix="app"), "app.shop.orders")
+    assert sorted((e["op"], e["key"]) for e in orders) == [
+        *((b"r", f'{{"id":{id_}}}'.encode()) for id_ in (10, 11, 12)),
+        (b"u", b'{"id":12}'),
+    ]
+
+
+def test_mysql_to_webhook(mysql_shop: MySqlServer, tmp_path: Path) -> None:
+    with http_receiver() as receiver:
+        example = Example(
+            "mysql_to_webhook",
+            tmp_path,
+            {"port: 3306": f"port: {mysql_shop.port}", "http://127.0.0.1:8080": receiver.url},
+            MYSQL_PASSWORD=mysql_shop.password,
+            WEBHOOK_SECRET="shared",
+        )
+        example.run("-m", "tailrace", "run", "pipeline.yaml")
+        assert {(post.path, "webhook-signature" in post.headers) for post in receiver.posts} == {
+            ("/changes", True)
+        }
+        orders = [m for m in received(receiver) if m["table"] == "shop.orders"]
+        assert sorted(m["key"]["id"] for m in orders) == [10, 11, 12]
 
 
 def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tailrace.errors import ConfigError
 from tailrace.spark import jars as spark_jars
 from tailrace.spark import RELEASES, session
 from tailrace.spark.object_stores import s3_jars
-from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres
+from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres, rocketmq
 
 _ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,8 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_everything_from_maven_is_listed() -> None:
     collections = {line.split("  ")[1].partition("/")[0] for line in pinned.LIST.read_text().splitlines()}
     of_spark = {jars(release)[0] for release in RELEASES for jars in (session.delta_jars, s3_jars)}
-    assert collections == {*of_spark, kafka.JARS[0], opensearch.JARS[0], apicurio.COLLECTION}
+    servers = {kafka.JARS[0], opensearch.JARS[0], rocketmq.JARS[0], apicurio.COLLECTION}
+    assert collections == of_spark | servers
 
 
 def test_file_as_listed_is_taken(listed: Path) -> None:

@@ -18,11 +18,13 @@ class Post:
         path: its path.
         headers: names in small letters.
         body: decompressed.
+        status: of the answer.
     """
 
     path: str
     headers: dict[str, str]
     body: bytes
+    status: int = 200
 
 
 @dataclass
@@ -32,11 +34,15 @@ class Receiver:
     Args:
         url: its address.
         status: of its answers.
+        next_statuses: of its next answers, instead.
+        headers: of its answers.
     """
 
     url: str
     status: int = 200
     posts: list[Post] = field(default_factory=list)
+    next_statuses: list[int] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
 
     def bodies(self, path: str) -> list[bytes]:
         """The bodies posted to a path."""
@@ -55,8 +61,12 @@ def http_receiver() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            received.posts.append(Post(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(received.status)
+            status = received.next_statuses.pop(0) if received.next_statuses else received.status
+            headers = {k.lower(): v for k, v in self.headers.items()}
+            received.posts.append(Post(self.path, headers, body, status))
+            self.send_response(status)
+            for name, value in received.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -95,3 +96,40 @@ def run_with_random_kills(server, database: str, run: PipelineProcess, kills: in
             else:
                 run.run_for(draw.uniform(3, 20))
     assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
+
+
+#: (failpoint, who is killed) of a sink that sends messages: while the snapshot lasts, then a worker that has
+#: sent some of them, the JVM between two writers, and everything around.
+MESSAGE_KILLS = (
+    ("snapshot.batch", "self"),
+    ("sink.produced", "self"),
+    ("sink.task", "jvm"),
+    ("sink.committed", "self"),
+    ("sink.produced", "jvm"),
+    ("sink.task", "self"),
+    ("batch.planned", "jvm"),
+    ("sink.table", "self"),
+    ("log.batch", "jvm"),
+    ("offset.planned", "self"),
+)
+
+
+def added_up(found: Iterable[tuple[str, str, str, bytes]]) -> list[dict]:
+    """The rows that messages add up to; each must fit what is there, and come once.
+
+    Args:
+        found: key, `seq`, operation and value, in Debezium's JSON, of each message.
+    """
+    state, last = {}, {}
+    for key, seq, op, value in found:
+        assert (seq, op) > last.get(key, ("", "")), f"{op} of {key} came again, or late"
+        last[key] = seq, op
+        change = json.loads(value)
+        assert change["op"] == op
+        if op in ("r", "c"):
+            assert key not in state, f"{op} of a key that is there"
+        else:
+            assert state.pop(key) == change["before"]
+        if op != "d":
+            state[key] = change["after"]
+    return list(state.values())

@@ -14,10 +14,12 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.option_values import parse_url
-from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
+from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
 from tailrace.config.secret import Secret, refuse_credentials, shown
+from tailrace.config.sink_settings import CommonSettings, MessageSettings, check_positive
 from tailrace.config.table_columns import TableColumns
 from tailrace.errors import ConfigError
 
@@ -76,31 +78,6 @@ class OnIncompatibleType(StrEnum):
     FAIL = "fail"
 
 
-class OnError(StrEnum):
-    """What becomes of a pipeline when one of its sinks cannot go on."""
-
-    FAIL = "fail"
-    PARK = "park"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommonSettings:
-    """What every type of sink has.
-
-    Args:
-        name: names the sink among those of its pipeline; default: its type, numbered from the second on.
-        on_error: whether an error of the sink ends the pipeline, or parks the sink while the others go on.
-    """
-
-    name: str = ""
-    on_error: OnError = OnError.FAIL
-
-    @property
-    def follows_former_columns(self) -> bool:
-        """Whether targets rename and drop columns with their source."""
-        return False
-
-
 def _follows(mode: WriteMode, on_incompatible_type: OnIncompatibleType) -> bool:
     """Whether lake tables rename and drop all columns that their source renames and drops."""
     return mode is WriteMode.UPSERT and on_incompatible_type is not OnIncompatibleType.NEW_COLUMN
@@ -146,7 +123,7 @@ class DeltaSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")
-        _check_positive(
+        check_positive(
             self,
             "parallelism",
             "max_quarantined",
@@ -205,7 +182,7 @@ class IcebergSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")
-        _check_positive(
+        check_positive(
             self,
             "parallelism",
             "max_quarantined",
@@ -246,7 +223,7 @@ class FileSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")
-        _check_positive(self, "parallelism")
+        check_positive(self, "parallelism")
 
 
 @dataclass(frozen=True)
@@ -321,7 +298,7 @@ class ReplicaSettings(CommonSettings):
                 "on-incompatible-type: text",
                 code="TR-1010",
             )
-        _check_positive(self, "parallelism", "max_quarantined")
+        check_positive(self, "parallelism", "max_quarantined")
 
     @property
     def address(self) -> tuple[str, str, int, str]:
@@ -448,7 +425,7 @@ class SubjectNames(StrEnum):
 
 
 @dataclass(frozen=True)
-class KafkaSettings(CommonSettings):
+class KafkaSettings(MessageSettings):
     """Topics of a Kafka cluster, filled as Debezium fills them.
 
     Args:
@@ -485,11 +462,6 @@ class KafkaSettings(CommonSettings):
         topic_replication: replicas of a new topic; -1: the brokers' default.
         topic_config: settings of a new topic, e.g. `cleanup.policy`.
         properties: settings of librdkafka, e.g. `security.protocol`; secrets as references.
-        decimal_handling_mode: Debezium's `decimal.handling.mode`.
-        time_precision_mode: Debezium's `time.precision.mode`.
-        bigint_unsigned_handling_mode: Debezium's `bigint.unsigned.handling.mode`.
-        binary_handling_mode: Debezium's `binary.handling.mode`.
-        enable_time_adjuster: Debezium's `enable.time.adjuster` (true there).
         outbox: tables whose inserted rows are messages: Debezium's transform EventRouter.
         message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
         partition_by: columns of message keys that decide the partition, likewise.
@@ -531,11 +503,6 @@ class KafkaSettings(CommonSettings):
     topic_replication: int = -1
     topic_config: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    decimal_handling_mode: str = MODES["decimal.handling.mode"][0]
-    time_precision_mode: str = MODES["time.precision.mode"][0]
-    bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
-    binary_handling_mode: str = MODES["binary.handling.mode"][0]
-    enable_time_adjuster: bool = False
     outbox: OutboxSettings | None = None
     message_key_columns: str = ""
     partition_by: str = ""
@@ -560,15 +527,8 @@ class KafkaSettings(CommonSettings):
                 f"{' and '.join(sorted(needs))} need a registry",
                 code="TR-1006",
             )
-        for mode, allowed in MODES.items():
-            name = mode.replace(".", "_")
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"unknown value {shown(getattr(self, name))} at `sink.{name.replace('_', '-')}`",
-                    f"allowed: {', '.join(allowed)}",
-                    code="TR-1008",
-                )
-        _check_positive(self, "parallelism", "max_quarantined")
+        self.check_modes()
+        check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
         self._check_flat()
         self.key_columns, self.partition_columns  # noqa: B018 - checked
@@ -750,7 +710,7 @@ class OpenSearchSettings(CommonSettings):
                 "leave out the others",
                 code="TR-1010",
             )
-        _check_positive(self, "parallelism", "max_quarantined")
+        check_positive(self, "parallelism", "max_quarantined")
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -818,7 +778,7 @@ class ClickHouseSettings(CommonSettings):
     def __post_init__(self) -> None:
         refuse_credentials(self.url, "sink.url")
         self.address  # noqa: B018 - checked
-        _check_positive(self, "parallelism", "max_quarantined")
+        check_positive(self, "parallelism", "max_quarantined")
         if self.mode is WriteMode.SCD2:
             raise ConfigError(
                 "ClickHouse sinks do not support mode scd2 at `sink.mode`",
@@ -877,16 +837,7 @@ class ConsoleSettings(CommonSettings):
     rows: int = 20
 
     def __post_init__(self) -> None:
-        _check_positive(self, "rows")
-
-
-def _check_positive(settings: object, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value <= 0:
-            raise ConfigError(
-                f"`sink.{name.replace('_', '-')}` must be > 0", f"found {value}", code="TR-1010"
-            )
+        check_positive(self, "rows")
 
 
 SinkSettings = (
@@ -895,6 +846,10 @@ SinkSettings = (
     | ParquetSettings
     | JsonSettings
     | KafkaSettings
+    | RocketMqSettings
+    | RedisSettings
+    | NatsSettings
+    | WebhookSettings
     | OpenSearchSettings
     | ClickHouseSettings
     | ConsoleSettings
@@ -912,6 +867,10 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         ParquetSettings,
         JsonSettings,
         KafkaSettings,
+        RocketMqSettings,
+        RedisSettings,
+        NatsSettings,
+        WebhookSettings,
         OpenSearchSettings,
         ClickHouseSettings,
         ConsoleSettings,

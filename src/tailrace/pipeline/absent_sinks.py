@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -47,6 +48,14 @@ def sink_key(settings: SinkSettings) -> str:
             place = (*map(str, settings.address[1:]), getattr(settings, "schema", ""))
         case KafkaSettings():
             place = (settings.bootstrap_servers, settings.topic_prefix)
+        case RocketMqSettings():
+            place = (settings.name_servers, settings.topic_prefix)
+        case RedisSettings():
+            place = (*map(str, settings.address), settings.topic_prefix)
+        case NatsSettings():
+            place = (*settings.addresses, settings.topic_prefix)
+        case WebhookSettings():
+            place = (settings.url,)
         case OpenSearchSettings():
             place = settings.urls
         case ClickHouseSettings():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -25,8 +26,11 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
+from tailrace.sinks.nats.names import subject
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
+from tailrace.sinks.redis.names import stream_name
+from tailrace.sinks.rocketmq.topics import topic_name
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import absolute, is_local
 
@@ -55,11 +59,22 @@ def source_dataset(options: SourceOptions, table: TableId) -> DatasetName:
 def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> DatasetName | None:
     """The target of a table; None: it is none that lasts."""
     match settings:
-        case ConsoleSettings():
+        case ConsoleSettings() | WebhookSettings():
             return None
         case KafkaSettings():
             server = settings.bootstrap_servers.partition(",")[0].strip()
             return DatasetName(f"kafka://{server}", Topics(settings.topic_prefix, router).topic(table))
+        case RocketMqSettings():
+            topic = topic_name(settings.topic_prefix, router.target(table), table)
+            return DatasetName(f"rocketmq://{settings.addresses[0]}", topic)
+        case RedisSettings():
+            host, port, _ = settings.address
+            return DatasetName(
+                f"redis://{host}:{port}", stream_name(settings.topic_prefix, router.target(table))
+            )
+        case NatsSettings():
+            host, port = settings.address
+            return DatasetName(f"nats://{host}:{port}", subject(settings.topic_prefix, router.target(table)))
         case ReplicaSettings():
             return _replica(settings, router.target(table))
         case OpenSearchSettings():

@@ -21,6 +21,7 @@ from statistics import median
 
 from tailrace import __version__, extras
 from tailrace.cache import cache_dir, temporary_dir
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import DeltaSettings, KafkaSettings, ReplicaSettings
@@ -218,6 +219,13 @@ def _addresses(pipeline: Pipeline) -> Iterator[tuple[str, str, int]]:
                 host, _, port = address.strip().rpartition(":")
                 if port.isdecimal():
                     yield f"sink kafka {address.strip()}", host.strip("[]"), int(port)
+        elif isinstance(sink, RedisSettings | WebhookSettings | NatsSettings):
+            host, number = sink.address[:2]
+            yield f"sink {sink.type} {host}:{number}", host, number
+        elif isinstance(sink, RocketMqSettings):
+            for address in sink.addresses:
+                host, _, port = address.rpartition(":")
+                yield f"sink rocketmq {address}", host.strip("[]"), int(port)
 
 
 def _way(check: str, host: str, port: int) -> Iterator[Finding]:

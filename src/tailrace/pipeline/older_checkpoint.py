@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import OnError, SinkSettings, sink_names
+from tailrace.config.sink_settings import OnError
+from tailrace.config.sinks import SinkSettings, sink_names
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import StateError, TailraceError
 from tailrace.model.table import TableId

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import OnError, SinkSettings, WriteMode, sink_names
+from tailrace.config.sink_settings import OnError
+from tailrace.config.sinks import SinkSettings, WriteMode, sink_names
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SinkError, StateError, TablesParkedError, TailraceError, coded
 from tailrace.failpoints import failpoint

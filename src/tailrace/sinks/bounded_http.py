@@ -34,11 +34,13 @@ class HttpAnswer:
         status: the HTTP status.
         body: the whole body.
         location: the target of a redirect: scheme, host and port; None if it is not a redirect.
+        retry_after_s: how long the server wants not to be asked again, seconds; None: it does not say.
     """
 
     status: int
     body: bytes
     location: str | None = None
+    retry_after_s: float | None = None
 
 
 def send(
@@ -91,7 +93,9 @@ def _answer(
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location") if 300 <= error.code < 400 else None
-            return HttpAnswer(error.code, _read(error, most_bytes), location and _origin(location))
+            asked = error.headers.get("Retry-After", "").strip()  # a date is not obeyed
+            pause_s = float(asked) if asked.isdecimal() and len(asked) < 10 else None
+            return HttpAnswer(error.code, _read(error, most_bytes), location and _origin(location), pause_s)
 
 
 def _read(answer: Any, most_bytes: int) -> bytes:

@@ -12,7 +12,9 @@ from functools import partial
 
 import pyarrow as pa
 
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
+from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -23,7 +25,6 @@ from tailrace.config.sinks import (
     KafkaDelivery,
     KafkaSettings,
     MySqlSettings,
-    OnError,
     OpenSearchSettings,
     ParquetSettings,
     PostgresSettings,
@@ -106,6 +107,22 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.kafka.sink import KafkaSink
 
             return KafkaSink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case RocketMqSettings():
+            from tailrace.sinks.rocketmq.sink import rocketmq_sink
+
+            return rocketmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case RedisSettings():
+            from tailrace.sinks.redis.sink import redis_sink
+
+            return redis_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case WebhookSettings():
+            from tailrace.sinks.webhook.sink import webhook_sink
+
+            return webhook_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case NatsSettings():
+            from tailrace.sinks.nats.sink import nats_sink
+
+            return nats_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink
@@ -194,6 +211,10 @@ def _standing(
             from tailrace.sinks.opensearch import standing as opensearch
 
             return SinkStanding(opensearch.targets(settings, router, tables, stream))
+        case RedisSettings():
+            from tailrace.sinks.redis import standing as redis
+
+            return SinkStanding(redis.targets(settings, router, tables, stream))
         case ClickHouseSettings():
             from tailrace.sinks.clickhouse import standing as clickhouse
 

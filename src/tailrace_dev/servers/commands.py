@@ -13,8 +13,11 @@ from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
 from tailrace_dev.servers.mariadb import MariaDbServer, start_mariadb
 from tailrace_dev.servers.mysql import MySqlServer, start_mysql
+from tailrace_dev.servers.nats import NatsServer, start_nats
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.redis import RedisServer, start_redis
+from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer, is_running
 
 _START: dict[str, Callable[..., DevServer]] = {
@@ -24,16 +27,29 @@ _START: dict[str, Callable[..., DevServer]] = {
     "kafka": start_kafka,
     "registry": start_registry,
     "opensearch": start_opensearch,
+    "rocketmq": start_rocketmq,
+    "redis": start_redis,
+    "nats": start_nats,
 }
 _CLASSES: dict[str, type[DevServer]] = {
     c.product: c
-    for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer, RegistryServer, OpenSearchServer)
+    for c in (
+        MySqlServer,
+        MariaDbServer,
+        PostgresServer,
+        KafkaServer,
+        RegistryServer,
+        OpenSearchServer,
+        RocketMqServer,
+        RedisServer,
+        NatsServer,
+    )
 }
 
 
 @click.group()
 def dev() -> None:
-    """Real MySQL, MariaDB, PostgreSQL, Kafka, OpenSearch and schema registry servers, without root or Docker.
+    """Real servers of databases, Kafka, RocketMQ, OpenSearch and a schema registry, without root or Docker.
 
     They listen on 127.0.0.1. Databases have a random password, kept in a file that only you can read.
     """

@@ -78,6 +78,8 @@ class DevServer(ABC):
     host: ClassVar[str] = "127.0.0.1"
     #: The TCP ports that it can listen on; None: any.
     ports: ClassVar[range | None] = None
+    #: How long it may take to start, seconds.
+    start_timeout_s: ClassVar[float] = START_TIMEOUT_S
     #: Requests an orderly shutdown.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
@@ -168,7 +170,7 @@ class DevServer(ABC):
         """Start the server on its data and port and wait until it accepts connections.
 
         Raises:
-            TailraceError: it ended, or took longer than START_TIMEOUT_S; with the last lines of its log.
+            TailraceError: it ended, or took longer than `start_timeout_s`; with the last lines of its log.
         """
         if self.running:
             return self
@@ -205,12 +207,12 @@ class DevServer(ABC):
             reason = self._probe()
             return reason is None or not self.running
 
-        wait_until(ready, START_TIMEOUT_S)
+        wait_until(ready, self.start_timeout_s)
         if not self.running:
             self._failed("ended while it started")
         if reason is not None:
             self.kill()
-            self._failed(f"accepts no connections after {START_TIMEOUT_S} s: {reason}")
+            self._failed(f"accepts no connections after {self.start_timeout_s:g} s: {reason}")
         return self
 
     def stop(self) -> None:

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import clickhouse, delta, files, iceberg, kafka, opensearch, replica
+from tests.support.sinks import (
+    clickhouse,
+    delta,
+    files,
+    iceberg,
+    kafka,
+    nats,
+    opensearch,
+    redis,
+    replica,
+    rocketmq,
+    webhook,
+)
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -26,6 +38,10 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "mariadb-whole-batch": replica.mariadb,
     "postgresql": replica.postgres,
     "postgresql-whole-batch": replica.postgres_whole_batch,
+    "rocketmq": rocketmq.rocketmq,
+    "redis": redis.redis,
+    "nats": nats.nats,
+    "webhook": webhook.webhook,
     "opensearch": opensearch.opensearch,
     "clickhouse": clickhouse.clickhouse,
     "clickhouse-changelog": clickhouse.changelog,

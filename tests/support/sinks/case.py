@@ -28,6 +28,8 @@ class SinkCase:
         drop: removes the target of that name, as a user would.
         compares: of a sink that holds changes: whether it receives of a table that is read again only what
             differs.
+        narrows_repeats: of a sink that delivers at least once: whether it repeats only what was on its way
+            when a batch broke off.
     """
 
     open: Callable[[Router], Sink]
@@ -36,6 +38,7 @@ class SinkCase:
     changes: Callable[[str], list[Change]] | None = None
     takes_parts: bool = False
     compares: bool = False
+    narrows_repeats: bool = False
 
 
 def as_change(op: str, row: Row, before: Row | None) -> Change:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.sinks.kafka.sink import KafkaSink
 from tests.support.sinks.case import Change, Row, SinkCase
-from tests.support.topics import Message, messages
+from tests.support.topics import messages
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall clock
 
@@ -49,7 +49,7 @@ def _case(request: Any, delivery: KafkaDelivery) -> SinkCase:
             return super().write(replace(batch, stream=replace(batch.stream, **names)))
 
     def changes(name: str) -> list[Change]:
-        return list(_changes(messages(broker, f"{prefix}.{name}")))
+        return list(changes_of(m.value for m in messages(broker, f"{prefix}.{name}")))
 
     def drop(name: str) -> None:
         topic = f"{prefix}.{name}"
@@ -59,10 +59,11 @@ def _case(request: Any, delivery: KafkaDelivery) -> SinkCase:
     return SinkCase(lambda router: Named(settings, router, "mysql"), drop, changes=changes)
 
 
-def _changes(found: list[Message]) -> Iterator[Change]:
-    for message in found:
-        if message.value is not None:
-            said = json.loads(message.value)
+def changes_of(values: Iterable[bytes | None]) -> Iterator[Change]:
+    """The changes that the suite's messages in Debezium's JSON tell."""
+    for value in values:
+        if value is not None:
+            said = json.loads(value)
             yield said["op"], _row(said["before"]), _row(said["after"])
 
 

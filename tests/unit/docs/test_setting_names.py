@@ -93,6 +93,10 @@ NO_SETTING = SIGNALS | {
     "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
     "committed-offset",  # Flink CDC's, as is the next one
     "postgres-cdc",
+    "maxMessageSize",  # of RocketMQ's brokers
+    "webhook-id",  # headers of the webhook sink
+    "webhook-timestamp",
+    "webhook-signature",
 }
 
 

@@ -18,11 +18,12 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.kafka.job import Reports, ShareFactory, content_topics, keyed_cells, run_writers
+from tailrace.sinks.kafka.job import ShareFactory, content_topics, keyed_cells, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
 from tailrace.sinks.kafka.truncations import is_told, truncation_cells, truncations
+from tailrace.sinks.messages.job import Reports
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.spark.cells import table_batches
 

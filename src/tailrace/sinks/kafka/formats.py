@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-
-import pyarrow as pa
 
 from tailrace.config.sinks import DeleteHandling, KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
-from tailrace.errors import ConfigError
 from tailrace.formats.assemble import key_value_format
-from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
+from tailrace.formats.base import MessageFormat
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
-from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.topics import TargetNames, Topics
 from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.outbox import Outbox
 from tailrace.formats.debezium.side_topics import SideStreams
-from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.division import Division
 from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
+from tailrace.sinks.messages.formats import DebeziumJson, modes_of
 
 
 def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, database: str) -> Envelopes:
@@ -37,20 +31,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
     Raises:
         ConfigError: a setting is of another kind of source.
     """
-    modes = Modes(
-        settings.decimal_handling_mode,
-        settings.time_precision_mode,
-        settings.bigint_unsigned_handling_mode,
-        settings.binary_handling_mode,
-        settings.enable_time_adjuster,
-    )
-    if settings.enable_time_adjuster and connector == "postgresql":
-        raise ConfigError(
-            "`sink.enable-time-adjuster` has no meaning for PostgreSQL",
-            "Debezium's PostgreSQL connector changes no years, either",
-            "remove the setting",
-            code="TR-1011",
-        )
+    modes = modes_of(settings, connector)
     match settings.subject_names:
         case SubjectNames.TOPIC:
             subjects: SubjectStrategy = "TopicNameStrategy"
@@ -131,31 +112,3 @@ def schema_registry(settings: KafkaSettings) -> SchemaRegistry | None:
             register=settings.schema_registry_register,
         )
     )
-
-
-@dataclass(frozen=True)
-class DebeziumJson:
-    """Keys and values in JSON, written in one pass: twice as fast as one after the other.
-
-    Args:
-        format: the format.
-    """
-
-    format: DebeziumFormat
-
-    def topic(self, table: TableId) -> str:
-        """See MessageFormat."""
-        return self.format.topic(table)
-
-    def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:  # noqa: ARG002 - JSON needs none
-        """See MessageFormat."""
-        return ()
-
-    def messages(
-        self,
-        batch: ChangeBatch,
-        now_ms: int,
-        ids: SchemaIds = NO_IDS,  # noqa: ARG002 - JSON needs none
-    ) -> pa.RecordBatch:
-        """See MessageFormat."""
-        return self.format.to_messages(batch, now_ms)

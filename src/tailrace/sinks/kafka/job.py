@@ -1,12 +1,10 @@
-"""The Spark job of a batch: what its tasks need, and what they report."""
+"""The Spark job of a batch: what its tasks need."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -24,13 +22,14 @@ from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
-from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
-from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
+from tailrace.sinks.kafka.shares import Share, cut_cells
 from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.truncations import places
 from tailrace.sinks.kafka.writer import write_share
+from tailrace.sinks.messages import job
+from tailrace.sinks.messages.job import Reports
 from tailrace.sinks.single_pass import Schemas
 from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow
@@ -214,33 +213,8 @@ class ShareFactory:
         return found
 
 
-@dataclass(frozen=True)
-class Reports:
-    """What the writers of a batch have reported.
-
-    Args:
-        writers: how many writers the batch has.
-        tokens: the producer of each writer that has written now.
-        refused: changes that were put into quarantine, by table.
-        ignored: updates of rows of outboxes, by table.
-        changes: changes written, by table and kind of cell; None: the batch held another schema than
-            `Share.schemas`, and nothing is written.
-    """
-
-    writers: int
-    tokens: Mapping[int, str]
-    refused: Mapping[str, int]
-    ignored: Mapping[str, int]
-    changes: Mapping[tuple[str, str], int] | None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the changes are written."""
-        return self.changes is not None
-
-
 def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Reports:
-    """Run a batch's writers.
+    """Run a batch's writers; see `sinks.messages.job`.
 
     Args:
         cells: columns `min_seq` and `cell`.
@@ -251,24 +225,15 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
         SinkError: one of them failed.
     """
 
-    def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def cut(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    keeps_keys = share.division.message_keys is None
-    if share.writers == 1 and share.schemas is None and not share.truncated and keeps_keys:
-        shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
-    else:
-        shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
-    shares = shares.repartitionById(share.writers, f.col("writer")).sortWithinPartitions("seq")
-
-    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return write_share(share, rows)
 
-    try:
-        reports = map_in_arrow(shares, write, REPORT).collect()
-    except PySparkException as error:
-        raise parse_error(str(error)) or error from error
-    return _summary(share.writers, reports)
+    keeps_keys = share.division.message_keys is None
+    is_whole = share.writers == 1 and share.schemas is None and not share.truncated and keeps_keys
+    return job.run_writers(cells, None if is_whole else cut, write, share.writers, missing)
 
 
 def keyed_cells(cells: DataFrame, division: Division) -> DataFrame:
@@ -310,21 +275,3 @@ def content_topics(cells: DataFrame, division: Division, tables: Iterable[TableI
         return {row["topic"] for row in map_in_arrow(naming, named, "topic string").distinct().collect()}
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
-
-
-def _summary(writers: int, reports: Sequence[Any]) -> Reports:
-    changes: Counter[tuple[str, str]] = Counter()
-    for report in reports:
-        if (error := reported_error(report)) is not None:
-            raise error
-    if any(report["changes"] is None for report in reports):
-        return Reports(writers, {}, {}, {}, None)
-    for found in (found for report in reports for found in report["changes"]):
-        changes[found["table"], found["kind"]] += found["changes"]
-    tokens = {report["writer"]: report["token"] for report in reports}
-    refused: Counter[str] = Counter()
-    ignored: Counter[str] = Counter()
-    for report in reports:
-        refused.update(report["refused"])
-        ignored.update(report["ignored"])
-    return Reports(writers, tokens, refused, ignored, changes)

@@ -28,9 +28,10 @@ from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
 from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
 from tailrace.sinks.kafka.messages import by_topic, change_of, sizes, timestamps_of
 from tailrace.sinks.kafka.quarantine import is_of_a_change, too_large, unencodable
-from tailrace.sinks.kafka.reports import written_report
-from tailrace.sinks.kafka.shares import Share, owned_by
+from tailrace.sinks.kafka.shares import Share
 from tailrace.sinks.kafka.truncations import is_truncation, keyless
+from tailrace.sinks.messages.reports import written_report
+from tailrace.sinks.messages.shares import owned_by
 from tailrace.sinks.quarantine import too_many
 
 #: Most bytes sent at once to a partition, if its topic allows as many.

@@ -22,9 +22,9 @@ from tailrace.errors import SinkError, concerning, of_table
 from tailrace.model.cell import decode_cell
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError
-from tailrace.sinks.kafka.reports import failed_report, stopped_report
 from tailrace.sinks.kafka.shares import Share
 from tailrace.sinks.kafka.transactions import WriterTransaction, open_transaction
+from tailrace.sinks.messages.reports import failed_report, stopped_report
 
 
 def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -34,9 +34,10 @@ from tailrace.sinks.kafka.formats import message_format
 from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer, kernel, library_path
 from tailrace.sinks.kafka.markers import Marker, Record, _parsed
 from tailrace.sinks.kafka.messages import change_of, sizes
-from tailrace.sinks.kafka.reports import failed_report, reported_error, stopped_report, written_report
-from tailrace.sinks.kafka.shares import Share, cut, owned_by
+from tailrace.sinks.kafka.shares import Share
 from tailrace.sinks.kafka.transactions import WriterTransaction
+from tailrace.sinks.messages.reports import failed_report, reported_error, stopped_report, written_report
+from tailrace.sinks.messages.shares import cut, owned_by
 
 SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 SETTINGS = KafkaSettings("nowhere:1", "p")

@@ -1,0 +1,1 @@
+"""The NATS sink: `sink` on the driver, `channel` in tasks, `client` below both. Needs an extra."""

@@ -1,0 +1,1 @@
+"""The Redis sink: `sink` on the driver, `channel` in tasks, `scripts` in the server. Needs an extra."""

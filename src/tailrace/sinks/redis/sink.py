@@ -1,0 +1,95 @@
+"""Redis streams: one per target, each change an entry, exactly once (`scripts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tailrace.config.message_sinks import RedisSettings
+from tailrace.model.table import TableId
+from tailrace.sinks.base import CellBatch, Delivery
+from tailrace.sinks.messages.formats import json_format
+from tailrace.sinks.messages.sink import MessageSink
+from tailrace.sinks.redis.channel import RedisChannels
+from tailrace.sinks.redis.client import RedisAccess
+from tailrace.sinks.redis.names import stream_name
+from tailrace.sinks.redis.scripts import ADVANCE, CHECK, CREATE, keys
+from tailrace.sinks.route import Router
+
+
+class RedisStreams:
+    """See `System`.
+
+    Args:
+        settings: the sink's.
+        router: names the targets.
+    """
+
+    def __init__(self, settings: RedisSettings, router: Router) -> None:
+        self._settings = settings
+        self._router = router
+        self._access = RedisAccess.of(settings)
+        self._stream, self._batch = "", 0
+        #: The targets of the batch before.
+        self._written: set[str] = set()
+
+    @property
+    def delivery(self) -> Delivery:
+        """See `System`."""
+        return Delivery.EXACTLY_ONCE
+
+    def target(self, table: TableId) -> str:
+        """See `System`."""
+        return stream_name(self._settings.topic_prefix, self._router.target(table))
+
+    def existing(self, targets: Collection[str]) -> Collection[str]:
+        """See `System`."""
+        names = sorted(targets)
+        with self._access.client() as client:
+            pipe = client.pipeline(transaction=False)
+            for name in names:
+                pipe.exists(name)
+            return {name for name, found in zip(names, pipe.execute(), strict=True) if found}
+
+    def begin(self, batch: CellBatch, writers: int, *, is_first: bool) -> int:
+        """See `System`: what streams have of the batch before need not be known any longer."""
+        self._stream, self._batch = batch.stream.query, batch.id
+        if self._written and not is_first:
+            with self._access.client() as client:
+                advance = client.register_script(ADVANCE)
+                for name in sorted(self._written):
+                    advance(keys=list(keys(name)), args=[self._stream, self._batch])
+        self._written = set()
+        return writers
+
+    def channels(self, targets: Collection[str], missing: Collection[str]) -> RedisChannels:
+        """See `System`.
+
+        Raises:
+            StateError: a stream is another's.
+        """
+        with self._access.client() as client:
+            create, check = (client.register_script(script) for script in (CREATE, CHECK))
+            for name in sorted(targets):
+                run = create if name in missing else check
+                run(keys=list(keys(name)), args=[self._stream, self._batch])
+        self._written |= set(targets)
+        return RedisChannels(self._access, self._stream, self._settings.max_entries or 0)
+
+    def close(self) -> None:
+        """See `System`: connections last as long as a batch."""
+
+
+def redis_sink(settings: RedisSettings, router: Router, connector: str, database: str = "") -> MessageSink:
+    """The sink.
+
+    Args:
+        settings: where, and how.
+        router: names the targets.
+        connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
+
+    Raises:
+        ConfigError: a setting is not allowed.
+    """
+    format_ = json_format(settings, router, connector, database)
+    return MessageSink(settings, router, RedisStreams(settings, router), format_)

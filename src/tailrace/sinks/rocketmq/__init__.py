@@ -1,0 +1,1 @@
+"""The RocketMQ sink: `sink` on the driver, `channel` in tasks, `remoting` below both."""

@@ -1,0 +1,1 @@
+"""The webhook sink: `sink` on the driver, `channel` in tasks, `bodies` and `endpoint` below."""
