@@ -2232,6 +2232,13 @@ CATALOGUE = {
         "`tailrace resume --sink` names a sink that the pipeline does not have, or that flows.",
         "`tailrace status PIPELINE.YAML` names the sinks and says which are parked.",
     ),
+    "TR-7614": Condition(
+        "a column cannot be added to flat rows",
+        (SinkError,),
+        "`add-fields` or `add-headers` names a column of `before` or `after` that is a list or a spatial "
+        "value. Debezium's transform can add values without fields of their own only.",
+        "Leave the item out, or rename the column by a transform of the table.",
+    ),
     # ---- 77 ClickHouse -------------------------------------------------------------------------------------
     "TR-7701": Condition(
         "ClickHouse does not answer",

@@ -25,6 +25,8 @@ _SERVER_FORMATS = {
     "avro": "io.confluent.connect.avro.AvroConverter",
     "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
 }
+#: Formats of flat rows.
+_FLAT = {"json": "flat-json", "avro": "flat-avro"}
 #: Handling modes: settings of the sink by Debezium's names.
 _MODES = (
     "decimal.handling.mode",
@@ -136,8 +138,6 @@ def sink(given: Given, made: Draft, dialect: str, bootstrap_servers: str | None)
     if chain.is_flat and "t" not in skipped:
         made.miss("skipped.operations", "flat rows have no message of TRUNCATE")
         skipped = [letter for letter in skipped if letter != "none"] + ["t"]
-    if chain.drops_deletes(has_tombstones=has_tombstones) and "d" not in skipped:
-        skipped = [*skipped, "d"]
     if skipped != ["t"]:
         section["skipped-operations"] = DraftEntry(skipped, "skipped.operations")
     if given.flag("include.schema.changes", default=True) and dialect != "postgresql":
@@ -190,24 +190,22 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
     registry = {"avro", "protobuf"} & {key, value}
     if registry:
         _registry(given, made, "value" if value in registry else "key")
-    if chain.is_flat and (value != "json" or has_schemas.get("value")):
+    if chain.is_flat and value not in _FLAT:
         made.miss(
             chain.unwrap,
-            "flat rows are written in JSON without schemas alone; messages have Debezium's envelope",
+            f"flat rows are in JSON or Avro, not in {value}; messages have the envelope",
         )
         chain.give_up_flat()
     if chain.is_flat:
-        section["value-format"] = DraftEntry("flat-json", chain.unwrap)
+        section["value-format"] = DraftEntry(_FLAT[value], chain.unwrap)
         for name, entry in chain.settings(has_tombstones=has_tombstones).items():
             section[name] = entry
-        if has_schemas.get("key"):
-            made.miss("key.converter.schemas.enable", "keys have no schema where values have none")
-        if key != "json":
+        if key != value:
             section["key-format"] = DraftEntry(key, "key.converter")
-        return
-    section["value-format"] = DraftEntry("debezium-json" if value == "json" else value, "value.converter")
-    if key != value:
-        section["key-format"] = DraftEntry(key, "key.converter")
+    else:
+        section["value-format"] = DraftEntry("debezium-json" if value == "json" else value, "value.converter")
+        if key != value:
+            section["key-format"] = DraftEntry(key, "key.converter")
     if len(set(has_schemas.values())) > 1:
         made.miss("key.converter.schemas.enable", "keys have schemas where values have them")
     if has_schemas.get("value", has_schemas.get("key", False)):

@@ -51,6 +51,7 @@ class Chain:
     Args:
         unwrap: the name of the transform that makes flat rows; empty: there is none.
         deletes: its `delete.tombstone.handling.mode`.
+        has_former_deletes: whether former settings said this.
         added: settings of the fields that it adds.
         needs_transactions: whether these are fields of the block `transaction`.
         renames_topics: the name of a router that leaves the names of schemas; empty: there is none.
@@ -58,6 +59,7 @@ class Chain:
 
     unwrap: str = ""
     deletes: str = "tombstone"
+    has_former_deletes: bool = False
     added: dict[str, DraftEntry] = field(default_factory=dict)
     needs_transactions: bool = False
     renames_topics: str = ""
@@ -67,17 +69,15 @@ class Chain:
         """Whether messages are flat rows."""
         return bool(self.unwrap)
 
-    def drops_deletes(self, *, has_tombstones: bool) -> bool:
-        """Whether nothing of a delete is left."""
-        return self.is_flat and (
-            self.deletes == "drop" or (self.deletes == "tombstone" and not has_tombstones)
-        )
-
     def settings(self, *, has_tombstones: bool) -> dict[str, DraftEntry]:
         """The sink's settings of flat rows."""
         found = dict(self.added)
-        if self.deletes.startswith("rewrite"):
-            mode = self.deletes if has_tombstones else "rewrite"
+        mode = self.deletes
+        if not has_tombstones and mode == "rewrite-with-tombstone":
+            mode = "rewrite"
+        if not has_tombstones and self.has_former_deletes and mode == "tombstone":
+            mode = "drop"
+        if mode not in ("tombstone", "delete-to-tombstone"):
             found["delete-tombstone-handling-mode"] = DraftEntry(
                 mode, f"{self.unwrap}.delete.tombstone.handling.mode"
             )
@@ -204,23 +204,39 @@ def _unwrap(settings: Given, made: Draft, chain: Chain, title: str) -> None:
     drops = settings.flag("drop.tombstones", default=True)
     if mode is None and is_former:
         mode = _FORMER_DELETES.get((drops, former))
+        chain.has_former_deletes = True
     chain.deletes = (mode or "tombstone").lower()
-    fields = listed(settings.take("add.fields") or "")
-    usable = [item for item in fields if not item.startswith(("before.", "after."))]
-    if len(usable) < len(fields):
-        made.miss(f"{title}.add.fields", "fields of `before` and `after`")
-    if usable:
-        chain.added["add-fields"] = DraftEntry(usable, f"{title}.add.fields")
-        names = (item.partition(":")[0] for item in usable)
-        chain.needs_transactions = any(
-            name.startswith("transaction.") or name in TRANSACTION_FIELDS for name in names
+    for name in ("add.fields", "add.headers"):
+        setting = name.replace(".", "-")
+        if items := listed(settings.take(name) or ""):
+            chain.added[setting] = DraftEntry(items, f"{title}.{name}")
+            names = (item.partition(":")[0] for item in items)
+            chain.needs_transactions |= any(
+                name.startswith("transaction.") or name in TRANSACTION_FIELDS for name in names
+            )
+        begins = settings.take(f"{name}.prefix")
+        if begins is not None and items:
+            chain.added[f"{setting}-prefix"] = DraftEntry(begins, f"{title}.{name}.prefix")
+    if (column := settings.take("route.by.field")) is not None:
+        origin = f"{title}.route.by.field"
+        chain.added["topic-by"] = DraftEntry(f".*:{column}", origin)
+        chain.added["topic-by-value"] = DraftEntry("topic", origin)
+        made.must_set(
+            "sink.topic-by",
+            f"the column `{column}` must be in the message key of each table (TR-7610), see "
+            "`message-key-columns`; the pattern is that of all tables",
         )
-    begins = settings.take("add.fields.prefix")
-    if begins is not None:
-        chain.added["add-fields-prefix"] = DraftEntry(begins, f"{title}.add.fields.prefix")
     if not settings.flag("replace.null.with.default", default=True):
         made.need_not(f"{title}.replace.null.with.default", "null is null here")
-    settings.take("add.headers.prefix")
+    header = settings.take("drop.fields.header.name")
+    for name in ("drop.fields.from.key", "drop.fields.keep.schema.compatible"):
+        settings.take(name)
+    if header is not None:
+        made.miss(
+            f"{title}.drop.fields.header.name",
+            "no header names fields to be dropped: ExtractChangedRecordState writes it, with the fields that "
+            "a change leaves as they are, so that each message would have a schema of its own",
+        )
 
 
 def _fields(settings: Given, made: Draft, kind: str, title: str) -> None:

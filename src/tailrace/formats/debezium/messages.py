@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.connect import postgres, schemas
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.source_block import POSTGRES
@@ -140,22 +141,26 @@ class DebeziumFormat:
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()
 
-    def rows(self, batch: ChangeBatch, added: Sequence[Cell]) -> pa.Array:
+    def rows(self, batch: ChangeBatch, added: Sequence[Cell], schema: Schema | None = None) -> pa.Array:
         """One object per change: the columns of the row after it, or of the deleted row, and `added`.
 
         Args:
             batch: changes of one table.
             added: further values, one per change; their labels begin with a comma.
+            schema: the objects' Connect schema, to be written with each; None: without.
         """
+        opening, end = "{", "}"
+        if schema is not None:
+            opening, end = f'{{"schema":{dumps(schema)},"payload":{{', "}}"
         of, table = self.envelopes, batch.table
         names = [c.name for c in table.columns]
         is_postgres = of.connector == POSTGRES
-        before = _image(table, names, batch.before, "{", of.modes, filled=is_postgres)
+        before = _image(table, names, batch.before, opening, of.modes, filled=is_postgres)
         unknown = batch.absent_after if is_postgres else ()
-        after = _image(table, names, batch.after, "{", of.modes, unknown=unknown)
+        after = _image(table, names, batch.after, opening, of.modes, unknown=unknown)
         # written as keys are: of the before image for a delete, of the after image otherwise
         before, after = ([*side, *added] if side else [] for side in (before, after))
-        rows, values = write(Document("", [], "", [], [], "", before, after, "}"), batch)
+        rows, values = write(Document("", [], "", [], [], "", before, after, end), batch)
         return rows.filter(values.is_valid())
 
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.config.sinks import DeleteHandling, KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
+from tailrace.config.sinks import (
+    DeleteHandling,
+    KafkaSettings,
+    KeyEncoding,
+    SubjectNames,
+    TopicByValue,
+    ValueEncoding,
+)
 from tailrace.errors import ConfigError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
@@ -86,11 +93,12 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
 
 
 def _flat(settings: KafkaSettings) -> Flat:
-    """What `value-format: flat-json` writes."""
+    """What `flat-json` and `flat-avro` write."""
     deletes = settings.delete_tombstone_handling_mode
     return Flat(
         settings.fields_to_add,
-        has_rows_of_deletes=deletes is not DeleteHandling.TOMBSTONE,
+        settings.fields_in_headers,
+        has_rows_of_deletes=deletes in (DeleteHandling.REWRITE, DeleteHandling.REWRITE_WITH_TOMBSTONE),
         has_tombstones=deletes is DeleteHandling.REWRITE_WITH_TOMBSTONE,
     )
 
@@ -98,8 +106,14 @@ def _flat(settings: KafkaSettings) -> Flat:
 def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
     """What decides keys, partitions and writers."""
     keys, partitions = settings.key_columns, settings.partition_columns
-    topics = settings.topic_columns
-    return Division(_outbox(settings, envelopes), keys, partitions, topics, DebeziumFormat(envelopes))
+    return Division(
+        _outbox(settings, envelopes),
+        keys,
+        partitions,
+        settings.topic_columns,
+        DebeziumFormat(envelopes),
+        topic_is_value=settings.topic_by_value is TopicByValue.TOPIC,
+    )
 
 
 def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:

@@ -288,10 +288,15 @@ def test_router_of_logical_tables_brings_shards_together(is_unique: str, column:
     ("settings", "handling", "skipped"),
     [
         ({}, DeleteHandling.TOMBSTONE, ("t",)),
-        ({"tombstones.on.delete": "false"}, DeleteHandling.TOMBSTONE, ("t", "d")),
-        ({"transforms.unwrap.delete.tombstone.handling.mode": "drop"}, DeleteHandling.TOMBSTONE, ("t", "d")),
-        ({"transforms.unwrap.drop.tombstones": "true"}, DeleteHandling.TOMBSTONE, ("t", "d")),
+        ({"tombstones.on.delete": "false"}, DeleteHandling.TOMBSTONE, ("t",)),
+        ({"transforms.unwrap.delete.tombstone.handling.mode": "drop"}, DeleteHandling.DROP, ("t",)),
+        ({"transforms.unwrap.drop.tombstones": "true"}, DeleteHandling.DROP, ("t",)),
         ({"transforms.unwrap.drop.tombstones": "false"}, DeleteHandling.TOMBSTONE, ("t",)),
+        (
+            {"transforms.unwrap.drop.tombstones": "false", "tombstones.on.delete": "false"},
+            DeleteHandling.DROP,
+            ("t",),
+        ),
         ({"transforms.unwrap.delete.tombstone.handling.mode": "rewrite"}, DeleteHandling.REWRITE, ("t",)),
         (
             {
@@ -316,9 +321,34 @@ def test_flat_rows_are_those_of_the_transform(
     assert missing(made) == set()
 
 
-def test_flat_rows_with_schemas_have_no_equivalent() -> None:
+def test_flat_rows_have_the_schemas_of_their_converter() -> None:
     _, sink, made = imported(MYSQL, **UNWRAP, **AVRO)
-    assert (sink.value_format, missing(made)) == (ValueEncoding.AVRO, {"transforms.unwrap"})
+    assert (sink.value_format, sink.key_encoding.value, missing(made)) == (
+        ValueEncoding.FLAT_AVRO,
+        "avro",
+        set(),
+    )
+    _, sink, made = imported(MYSQL, **UNWRAP, **{"value.converter.schemas.enable": "true"})
+    assert (sink.value_format, sink.schemas_enable) == (ValueEncoding.FLAT_JSON, True)
+    protobuf = {"value.converter": "io.confluent.connect.protobuf.ProtobufConverter"}
+    _, sink, made = imported(MYSQL, **{**UNWRAP, **AVRO, **protobuf})
+    assert (sink.value_format, missing(made)) == (ValueEncoding.PROTOBUF, {"transforms.unwrap"})
+
+
+def test_other_settings_of_flat_rows_are_those_of_the_transform() -> None:
+    given = {
+        "transforms.unwrap.add.fields": "before.name:old",
+        "transforms.unwrap.add.headers": "op,total_order",
+        "transforms.unwrap.add.headers.prefix": "_",
+        "transforms.unwrap.route.by.field": "region",
+        "transforms.unwrap.drop.fields.header.name": "unchanged",
+        "transforms.unwrap.drop.fields.from.key": "true",
+    }
+    _, sink, made = imported(MYSQL, **UNWRAP, **given)
+    assert (sink.add_fields, sink.add_headers) == (("before.name:old",), ("op", "total_order"))
+    assert (sink.add_headers_prefix, sink.provide_transaction_metadata) == ("_", True)
+    assert (sink.topic_by, sink.topic_by_value.value) == (".*:region", "topic")
+    assert missing(made) == {"transforms.unwrap.drop.fields.header.name"}
 
 
 def test_fields_that_transforms_take_out_or_blank_are_left_out() -> None:
