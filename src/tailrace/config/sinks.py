@@ -438,6 +438,7 @@ class ValueEncoding(StrEnum):
     PROTOBUF = "protobuf"
     FLAT_JSON = "flat-json"
     FLAT_AVRO = "flat-avro"
+    CLOUDEVENTS = "cloudevents"
 
     @property
     def is_flat(self) -> bool:
@@ -494,6 +495,7 @@ class KafkaSettings(CommonSettings):
         add_fields_prefix: begins the names of these fields.
         add_headers: the same for headers of a flat row.
         add_headers_prefix: begins the names of these headers.
+        extension_attributes_enable: whether CloudEvents have Debezium's attributes.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
         extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
@@ -547,6 +549,7 @@ class KafkaSettings(CommonSettings):
     add_fields_prefix: str = "__"
     add_headers: tuple[str, ...] = ()
     add_headers_prefix: str = "__"
+    extension_attributes_enable: bool = True
     schemas_enable: bool = False
     tombstones: bool = True
     extended_headers_enabled: bool = False
@@ -603,6 +606,13 @@ class KafkaSettings(CommonSettings):
         _check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
         self._check_flat()
+        if not self.extension_attributes_enable and self.value_format is not ValueEncoding.CLOUDEVENTS:
+            raise ConfigError(
+                "`sink.extension-attributes-enable` has no meaning here",
+                f"found `value-format: {self.value_format.value}`, needed cloudevents",
+                "remove the setting",
+                code="TR-1011",
+            )
         self.key_columns, self.partition_columns  # noqa: B018 - checked
         if self.topic_columns is not None and "t" not in self.skipped_operations:
             raise ConfigError(

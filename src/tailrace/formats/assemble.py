@@ -17,6 +17,7 @@ from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.cloudevents import CloudEventsEncoding
 from tailrace.formats.debezium.flattened import Flat, FlatAvroEncoding, FlatEncoding, FlatHeaders
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
@@ -28,7 +29,9 @@ from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
 
 KeyEncoding = Literal["json", "avro", "protobuf"]
-ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf", "flat-json", "flat-avro"]
+ValueEncoding = Literal[
+    "debezium-json", "canal-json", "avro", "protobuf", "flat-json", "flat-avro", "cloudevents"
+]
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def key_value_format(
     context: Mapping[str, str] | None = None,
     flat: Flat | None = None,
     headers: Mapping[str, str] | None = None,
+    extensions: bool = True,
 ) -> KeyValueFormat:
     """Create the format that the options select.
 
@@ -157,6 +161,7 @@ def key_value_format(
         context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
         flat: what `flat-json` and `flat-avro` write; None: rows alone.
         headers: headers that each message has, with their text.
+        extensions: whether CloudEvents have Debezium's attributes.
 
     Raises:
         ConfigError: `flat` names a field that the source's kind does not have.
@@ -173,6 +178,8 @@ def key_value_format(
                 return FlatEncoding(format_, flat or Flat())
             case "flat-avro":
                 return FlatAvroEncoding(envelopes, flat or Flat())
+            case "cloudevents":
+                return CloudEventsEncoding(format_, extensions)
             case "canal-json":
                 return CanalEncoding(format_)
             case "json" | "debezium-json":

@@ -264,6 +264,7 @@ def test_skipped_operations_are_debeziums(given: str, message: str) -> None:
         ("value-format: flat-json, add-headers: row.x", "`sink.add-headers` is wrong"),
         ("value-format: flat-json, add-headers: id", "provide-transaction-metadata` must be true"),
         ("value-format: flat-json, add-headers: op, headers: {__op: a}", "gets the name `__op`"),
+        ("extension-attributes-enable: false", "`sink.extension-attributes-enable` has no meaning here"),
         ("add-headers: op", "`sink.add-headers` has no meaning here"),
         ("value-format: flat-json, add-fields: transaction.gtid", "names a field that no message has"),
         ("value-format: flat-json, add-fields: 'table,source.ts_ms:table'", "give the same name"),

@@ -12,11 +12,13 @@ from tailrace.config.importing.patterns import any_case
 from tailrace.errors import ConfigError
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
+_CLOUDEVENTS = "io.debezium.converters.CloudEventsConverter"
 #: Converters, and the formats that they are here.
 _CONVERTERS = {
     _JSON: "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
     "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
+    _CLOUDEVENTS: "cloudevents",
 }
 #: Debezium Server's formats, and Kafka Connect's converters.
 _SERVER_FORMATS = {
@@ -24,6 +26,7 @@ _SERVER_FORMATS = {
     "jsonbytearray": _JSON,
     "avro": "io.confluent.connect.avro.AvroConverter",
     "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+    "cloudevents": _CLOUDEVENTS,
 }
 #: Formats of flat rows.
 _FLAT = {"json": "flat-json", "avro": "flat-avro"}
@@ -187,6 +190,9 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
     for side, found in (("key", key), ("value", value)):
         if found == "json":
             has_schemas[side] = given.flag(f"{side}.converter.schemas.enable", default=True)
+    if value == "cloudevents":
+        has_schemas["value"] = given.flag("value.converter.json.schemas.enable", default=True)
+        _cloudevents(given.without("value.converter."), made)
     registry = {"avro", "protobuf"} & {key, value}
     if registry:
         _registry(given, made, "value" if value in registry else "key")
@@ -204,7 +210,7 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
             section["key-format"] = DraftEntry(key, "key.converter")
     else:
         section["value-format"] = DraftEntry("debezium-json" if value == "json" else value, "value.converter")
-        if key != value:
+        if key != value.replace("cloudevents", "json"):
             section["key-format"] = DraftEntry(key, "key.converter")
     if len(set(has_schemas.values())) > 1:
         made.miss("key.converter.schemas.enable", "keys have schemas where values have them")
@@ -212,6 +218,31 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
         section["schemas-enable"] = DraftEntry(
             value=True, origin="value.converter.schemas.enable", remark="true in Kafka Connect by default"
         )
+
+
+def _cloudevents(settings: Given, made: Draft) -> None:
+    for name in ("serializer.type", "data.serializer.type"):
+        if (settings.take(name) or "json").lower() != "json":
+            made.miss(settings.named(name), "CloudEvents and their data are JSON")
+    if not settings.flag("extension.attributes.enable", default=True):
+        made.sink["extension-attributes-enable"] = DraftEntry(
+            value=False, origin="value.converter.extension.attributes.enable"
+        )
+    if settings.flag("opentelemetry.tracing.attributes.enable", default=False):
+        made.miss(
+            settings.named("opentelemetry.tracing.attributes.enable"), "no transform writes such a header"
+        )
+    if "header" in (settings.take("metadata.source") or "").replace("traceparent:header", ""):
+        made.miss(settings.named("metadata.source"), "what an event says of itself is from its value")
+    for name in (
+        "schema.cloudevents.name",
+        "schema.name.adjustment.mode",
+        "schema.data.name.source.header.enable",
+    ):
+        if settings.take(name) is not None:
+            made.need_not(settings.named(name), "of Avro")
+    for name in settings.left():
+        made.miss(settings.named(name), "no such setting of CloudEvents here")
 
 
 def _converter(given: Given, made: Draft, side: str) -> str:
@@ -223,7 +254,7 @@ def _converter(given: Given, made: Draft, side: str) -> str:
             f"`{name}` is that of the Kafka Connect worker; JSON with schemas is assumed, its usual one",
         )
         return "json"
-    if found not in _CONVERTERS:
+    if found not in _CONVERTERS or (found == _CLOUDEVENTS and side == "key"):
         made.miss(name, "messages are JSON; there is no format for this converter")
         given.without(f"{name}.")
         return "json"

@@ -141,6 +141,19 @@ class DebeziumFormat:
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()
 
+    def images(self, batch: ChangeBatch, opening: str, end: str) -> pa.Array:
+        """One object per change: the rows before and after it.
+
+        Args:
+            batch: changes of one table.
+            opening: text before each object.
+            end: text behind it.
+        """
+        whole = self._document(batch, "", 0)
+        head, tail = f'{opening}{{"before":', f"}}{end}"
+        _, values = write(replace(whole, head=head, source=[], tail=tail, key_before=[], key_after=[]), batch)
+        return values.drop_null()
+
     def rows(self, batch: ChangeBatch, added: Sequence[Cell], schema: Schema | None = None) -> pa.Array:
         """One object per change: the columns of the row after it, or of the deleted row, and `added`.
 

@@ -89,6 +89,7 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
         context=context,
         flat=_flat(settings),
         headers=settings.headers,
+        extensions=settings.extension_attributes_enable,
     )
 
 

@@ -335,6 +335,27 @@ def test_flat_rows_have_the_schemas_of_their_converter() -> None:
     assert (sink.value_format, missing(made)) == (ValueEncoding.PROTOBUF, {"transforms.unwrap"})
 
 
+def test_cloudevents_are_those_of_the_converter() -> None:
+    given = {
+        "value.converter": "io.debezium.converters.CloudEventsConverter",
+        "value.converter.schemas.enable": None,
+        "value.converter.json.schemas.enable": "false",
+        "value.converter.extension.attributes.enable": "false",
+        "value.converter.metadata.source": "value,id:generate,type:generate,traceparent:header",
+        "value.converter.schema.cloudevents.name": "events",
+    }
+    _, sink, made = imported(MYSQL, **given)
+    assert (sink.value_format, sink.key_encoding.value) == (ValueEncoding.CLOUDEVENTS, "json")
+    assert (sink.schemas_enable, sink.extension_attributes_enable) == (False, False)
+    assert (missing(made), "value.converter.schema.cloudevents.name" in needless(made)) == (set(), True)
+    avro = {
+        "value.converter.data.serializer.type": "avro",
+        "value.converter.avro.schema.registry.url": "http://r",
+    }
+    _, sink, made = imported(MYSQL, **{**given, **avro, "value.converter.metadata.source": "header"})
+    assert missing(made) == {*avro, "value.converter.metadata.source"}
+
+
 def test_other_settings_of_flat_rows_are_those_of_the_transform() -> None:
     given = {
         "transforms.unwrap.add.fields": "before.name:old",
