@@ -2239,6 +2239,13 @@ CATALOGUE = {
         "value. Debezium's transform can add values without fields of their own only.",
         "Leave the item out, or rename the column by a transform of the table.",
     ),
+    "TR-7615": Condition(
+        "a row of an outbox names no partition of its topic",
+        (SinkError,),
+        "`table-fields-additional-placement` takes the partition of a message from a column. It must hold "
+        "integers of 32 bits, each of them the number of a partition that the topic has, or NULL.",
+        "Correct the application, name another column, or add partitions to the topic.",
+    ),
     # ---- 77 ClickHouse -------------------------------------------------------------------------------------
     "TR-7701": Condition(
         "ClickHouse does not answer",
