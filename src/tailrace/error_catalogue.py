@@ -255,6 +255,13 @@ CATALOGUE = {
         "Write `package.module:function`, and put the module's directory on PYTHONPATH where `tailrace run` "
         "is started.",
     ),
+    "TR-1070": Condition(
+        "a topic would have a name that Kafka does not allow",
+        (ConfigError,),
+        "`topic-replacement` makes names of topics. Kafka allows letters, digits, `.`, `_` and `-`, at most "
+        "249 of them; names that begin with `__` are internal.",
+        "Correct `topic-replacement`, or let `topic-regex` match fewer topics.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",

@@ -14,6 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
+from tailrace.config.java_patterns import Replacement
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
@@ -525,6 +526,13 @@ class KafkaSettings(CommonSettings):
         partition_by: columns of message keys that decide the partition, likewise.
         topic_by: a column of message keys whose value is part of the topic's name, likewise.
         topic_by_value: whether this value ends the topic's name, or is the name.
+        topic_regex: a pattern of the names of tables' topics, in Java's syntax: those that it matches get the
+            name `topic_replacement`, as by Debezium's transform ByLogicalTableRouter.
+        topic_replacement: that name, with `$1` or `${name}` for groups.
+        key_enforce_uniqueness: whether the keys of these tables have a field that tells the tables apart.
+        key_field_name: its name.
+        key_field_regex: a pattern of the name of the topic that a table would have, which is the default.
+        key_field_replacement: what the field has where the pattern matches.
         headers: headers that each message of a change has, with their text.
 
     Raises:
@@ -575,6 +583,12 @@ class KafkaSettings(CommonSettings):
     partition_by: str = ""
     topic_by: str = ""
     topic_by_value: TopicByValue = TopicByValue.SUFFIX
+    topic_regex: str | None = None
+    topic_replacement: str | None = None
+    key_enforce_uniqueness: bool = True
+    key_field_name: str = "__dbz__physicalTableIdentifier"
+    key_field_regex: str | None = None
+    key_field_replacement: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -628,7 +642,32 @@ class KafkaSettings(CommonSettings):
                 "set `topic-by`, or remove `topic-by-value`",
                 code="TR-1011",
             )
+        self._check_routing()
         self._check_headers()
+
+    def _check_routing(self) -> None:
+        for one, other in (
+            ("topic-regex", "topic-replacement"),
+            ("key-field-regex", "key-field-replacement"),
+        ):
+            given = [name for name in (one, other) if getattr(self, name.replace("-", "_")) is not None]
+            if len(given) == 1:
+                raise ConfigError(
+                    f"`sink.{given[0]}` needs `{other if given[0] == one else one}`",
+                    "a pattern and what replaces a name belong together",
+                    f"set `{one}` and `{other}`",
+                    code="TR-1006",
+                )
+        of_key = ("key_enforce_uniqueness", "key_field_name", "key_field_regex")
+        changed = [name for name in of_key if getattr(self, name) != getattr(KafkaSettings, name)]
+        if changed and (self.topic_regex is None or (not self.key_enforce_uniqueness and len(changed) > 1)):
+            raise ConfigError(
+                f"`sink.{changed[-1].replace('_', '-')}` has no meaning here",
+                "keys get a field where `topic-regex` replaces topics, if `key-enforce-uniqueness` is true",
+                "remove the setting",
+                code="TR-1011",
+            )
+        self.topic_routing, self.key_routing  # noqa: B018 - checked
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -725,6 +764,22 @@ class KafkaSettings(CommonSettings):
     def topic_columns(self) -> TableColumns | None:
         """The columns of `topic_by`."""
         return TableColumns.parse(self.topic_by, "topic-by")
+
+    @property
+    def topic_routing(self) -> Replacement | None:
+        """What replaces the names of tables' topics."""
+        if self.topic_regex is None or self.topic_replacement is None:
+            return None
+        settings = ("sink.topic-regex", "sink.topic-replacement")
+        return Replacement(self.topic_regex, self.topic_replacement, settings)
+
+    @property
+    def key_routing(self) -> Replacement | None:
+        """What makes the value of the field that keys get; None: it is the name of the topic."""
+        if self.key_field_regex is None or self.key_field_replacement is None:
+            return None
+        settings = ("sink.key-field-regex", "sink.key-field-replacement")
+        return Replacement(self.key_field_regex, self.key_field_replacement, settings)
 
     @property
     def fields_to_add(self) -> tuple[AddedField, ...]:

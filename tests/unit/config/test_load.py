@@ -357,3 +357,23 @@ def test_renamed_columns_are_followed_only_if_all_targets_do(
         with pytest.raises(ConfigError, match="former-columns") as raised:
             pipeline(", former-columns: follow")
         assert raised.value.code == "TR-1033"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("topic-regex: a", "`sink.topic-regex` needs `topic-replacement`"),
+        ("key-field-replacement: a", "`sink.key-field-replacement` needs `key-field-regex`"),
+        ("key-field-name: a", "`sink.key-field-name` has no meaning here"),
+        ("topic-regex: '(', topic-replacement: a", "no regular expression at `sink.topic-regex`"),
+        ("topic-regex: a, topic-replacement: $1", "a group that does not exist"),
+        (
+            "topic-regex: a, topic-replacement: b, key-enforce-uniqueness: false, key-field-name: c",
+            "`sink.key-field-name` has no meaning here",
+        ),
+        ("topic-by-value: topic", "`sink.topic-by-value` has no meaning here"),
+    ],
+)
+def test_names_of_topics_that_cannot_be_made_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_pipeline(_with_kafka(given))

@@ -30,6 +30,12 @@ _SERVER_FORMATS = {
 }
 #: Formats of flat rows.
 _FLAT = {"json": "flat-json", "avro": "flat-avro"}
+#: Converters of events of outboxes, which write text and bytes as they are.
+_TEXTS = (
+    "org.apache.kafka.connect.storage.StringConverter",
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "io.debezium.converters.BinaryDataConverter",
+)
 #: Handling modes: settings of the sink by Debezium's names.
 _MODES = (
     "decimal.handling.mode",
@@ -183,6 +189,9 @@ def _brokers(given: Given, made: Draft, producer: Given, named: str | None) -> D
 
 
 def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -> None:
+    if chain.outbox:
+        _events(given, made, chain)
+        return
     key = _converter(given, made, "key")
     value = _converter(given, made, "value")
     section = made.sink
@@ -218,6 +227,22 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
         section["schemas-enable"] = DraftEntry(
             value=True, origin="value.converter.schemas.enable", remark="true in Kafka Connect by default"
         )
+
+
+def _events(given: Given, made: Draft, chain: Chain) -> None:
+    """Converters of events of outboxes: the connector has no other tables."""
+    for side in ("key", "value"):
+        name = f"{side}.converter"
+        found = given.take(name)
+        if found == _JSON:
+            chain.outbox[f"{side}-converter"] = DraftEntry("json", name)
+            if given.flag(f"{name}.schemas.enable", default=True):
+                made.miss(f"{name}.schemas.enable", "events have no schema")
+        elif found is None:
+            made.must_set(f"sink.outbox.{side}-converter", f"`{name}` is that of the Kafka Connect worker")
+        elif found not in _TEXTS:
+            made.miss(name, "events are text and bytes as they are, or JSON")
+        given.without(f"{name}.")
 
 
 def _cloudevents(settings: Given, made: Draft) -> None:

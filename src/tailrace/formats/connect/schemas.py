@@ -34,9 +34,9 @@ TRANSACTION = struct(
 )
 
 
-def key_schema(table: TableSchema, name: str, modes: Modes) -> Schema:
-    """The schema of the key of `table`, whose messages go to topic `name`."""
-    return struct([_column(table.column(k), modes) for k in table.key], f"{name}.Key")
+def key_schema(table: TableSchema, name: str, modes: Modes, added: Sequence[Schema] = ()) -> Schema:
+    """The schema of the key of `table`, whose messages go to topic `name`, with further fields behind it."""
+    return struct([*(_column(table.column(k), modes) for k in table.key), *added], f"{name}.Key")
 
 
 def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes) -> Schema:

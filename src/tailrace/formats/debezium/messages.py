@@ -182,7 +182,7 @@ class DebeziumFormat:
         if self.schemas:
             schema = dumps(schemas.envelope_schema(table, topic, of.connector, of.modes))
             value_opening = f'{{"schema":{schema},"payload":{{'
-            key_opening = f'{{"schema":{dumps(schemas.key_schema(table, topic, of.modes))},"payload":{{'
+            key_opening = f'{{"schema":{dumps(of.plain_key(table))},"payload":{{'
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
@@ -194,10 +194,21 @@ class DebeziumFormat:
             after=_image(table, names, batch.after, "{", of.modes, unknown=unknown),
             source=self._source(batch),
             tail=now + closing,
-            key_before=_image(table, table.key, batch.before, key_opening, of.modes),
-            key_after=_image(table, table.key, batch.after, key_opening, of.modes),
+            key_before=self._key(batch, batch.before, key_opening),
+            key_after=self._key(batch, batch.after, key_opening),
             key_tail=closing,
         )
+
+    def _key(self, batch: ChangeBatch, image: pa.StructArray | None, opening: str) -> list[Cell]:
+        """The fields of the keys; none if there is no image, or no key."""
+        of, table = self.envelopes, batch.table
+        cells = _image(table, table.key, image, opening, of.modes)
+        added = of.topics.key_field(table.id) if cells else None
+        if added is None:
+            return cells
+        name, value = added
+        nulls = pa.nulls(len(batch), pa.string())
+        return [*cells, Cell(f",{dumps(name)}:", nulls, value_kinds.STRING, dumps(value))]
 
     def _source(self, batch: ChangeBatch) -> list[Cell]:
         """The values from `source` to `op`; constants are part of the labels."""

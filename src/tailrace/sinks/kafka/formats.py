@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
 from tailrace.formats.connect.modes import Modes
-from tailrace.formats.connect.topics import TargetNames, Topics
+from tailrace.formats.connect.topics import TargetNames
 from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
@@ -29,6 +29,7 @@ from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.division import Division
+from tailrace.sinks.kafka.names import topics_of
 from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 
 
@@ -65,7 +66,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
             subjects = "RecordNameStrategy"
         case SubjectNames.TOPIC_RECORD:
             subjects = "TopicRecordNameStrategy"
-    topics = Topics(settings.topic_prefix, targets, messages=connector == "postgresql")
+    topics = topics_of(settings, targets, messages=connector == "postgresql")
     return Envelopes(topics, connector, modes=modes, subjects=subjects, database=database)
 
 
@@ -107,12 +108,14 @@ def _flat(settings: KafkaSettings) -> Flat:
 def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
     """What decides keys, partitions and writers."""
     keys, partitions = settings.key_columns, settings.partition_columns
+    # partitions are by the columns of keys alone
+    topics = replace(envelopes.topics, key=None)
     return Division(
         _outbox(settings, envelopes),
         keys,
         partitions,
         settings.topic_columns,
-        DebeziumFormat(envelopes),
+        DebeziumFormat(replace(envelopes, topics=topics)),
         topic_is_value=settings.topic_by_value is TopicByValue.TOPIC,
     )
 

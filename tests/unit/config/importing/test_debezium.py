@@ -18,6 +18,9 @@ from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeleteHandling, KafkaSettings, ValueEncoding
 from tailrace.errors import ConfigError
+from tailrace.model.table import TableId
+from tailrace.sinks.kafka.names import topics_of
+from tailrace.sinks.route import Router
 
 FILES = Path(__file__).parent / "files"
 ROOT = Path(__file__).parents[4]
@@ -224,64 +227,86 @@ def test_column_that_cannot_be_masked_is_never_in_clear() -> None:
 
 
 @pytest.mark.parametrize(
-    ("regex", "replacement", "table", "topic"),
+    ("regex", "replacement", "topic"),
     [
-        ("shop\\.shop\\.(.*)", "shop.$1", "shop.orders", "orders"),
-        ("shop.shop.orders_(\\d+)", "shop.all_orders", "shop.orders_7", "all_orders"),
-        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$1.$3", "shop.orders", "orders"),
-        ("(\\w+)\\.(\\w+)\\.(\\w+)", "shop.$2_$3", "shop.orders", "shop_orders"),
+        ("shop\\.shop\\.(.*)", "shop.$1", "shop.orders"),
+        ("(?<a>[^.]+)\\.([^.]+)\\.([^.]+)", "${a}-$3", "shop-orders"),
+        ("shop\\.other", "x", "shop.shop.orders"),
     ],
 )
-def test_router_of_topics_is_a_route(regex: str, replacement: str, table: str, topic: str) -> None:
-    from tailrace.model.table import TableId
-    from tailrace.sinks.route import Router
-
+def test_router_of_topics_is_taken_over(regex: str, replacement: str, topic: str) -> None:
     settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
-    pipeline, _, made = imported(
+    _, sink, made = imported(
         MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
     )
-    assert Router(pipeline.routes).target(TableId(*table.split("."))) == topic
-    assert Router(pipeline.routes).target(TableId("x", "y.z")) == "x.y.z"
-    assert missing(made) == set()
+    topics = topics_of(sink, Router(()), messages=False)
+    assert topics.topic(TableId("shop", "orders")) == topic
+    assert (sink.key_enforce_uniqueness, missing(made)) == (False, set())
 
 
-@pytest.mark.parametrize(
-    ("regex", "replacement"),
-    [
-        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$3"),
-        ("(.*)\\.(.*)", "$1.x"),
-        ("shop\\.a|shop\\.b", "shop.c"),
-        ("shop.*orders", "shop.orders"),
-        ("shop\\.(a)\\.b\\1", "shop.c"),
-        ("shop\\.(.*)", "shop.\\$1"),
-    ],
-)
-def test_router_to_topics_without_the_prefix_has_no_equivalent(regex: str, replacement: str) -> None:
-    settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
-    pipeline, _, made = imported(
-        MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
+def test_topics_of_no_table_keep_their_names() -> None:
+    _, _, made = imported(
+        MYSQL,
+        **{
+            "transforms": "r",
+            "transforms.r.type": ROUTER,
+            "transforms.r.regex": "(.*)",
+            "transforms.r.replacement": "x.$1",
+        },
     )
-    assert (pipeline.routes, missing(made)) == ((), {"transforms.r"})
+    assert missing(made) == {"transforms.r"}
 
 
-@pytest.mark.parametrize(
-    ("is_unique", "column"), [("false", None), ("true", "__dbz__physicalTableIdentifier")]
-)
-def test_router_of_logical_tables_brings_shards_together(is_unique: str, column: str | None) -> None:
-    pipeline, _, made = imported(
+@pytest.mark.parametrize("given", [{}, {"key.enforce.uniqueness": "false"}, {"key.field.name": "table"}])
+def test_router_of_logical_tables_brings_shards_together(given: dict[str, str]) -> None:
+    _, sink, made = imported(
         MYSQL,
         **{
             "transforms": "r",
             "transforms.r.type": "io.debezium.transforms.ByLogicalTableRouter",
             "transforms.r.topic.regex": "shop\\.shop\\.orders_\\d+",
             "transforms.r.topic.replacement": "shop.orders",
-            "transforms.r.key.enforce.uniqueness": is_unique,
+            **{f"transforms.r.{name}": value for name, value in given.items()},
         },
     )
-    (route,) = pipeline.routes
-    assert (route.source_table, route.sink_table) == ("shop\\.orders_\\d+", "orders")
-    assert route.shard_column == column
-    assert missing(made) == ({"transforms.r.key.enforce.uniqueness"} if column else set())
+    topics = topics_of(sink, Router(()), messages=False)
+    table = TableId("shop", "orders_7")
+    assert topics.topic(table) == "shop.orders"
+    name = given.get("key.field.name", "__dbz__physicalTableIdentifier")
+    field = None if "key.enforce.uniqueness" in given else (name, "shop.shop.orders_7")
+    assert (topics.key_field(table), missing(made)) == (field, set())
+
+
+def test_outbox_is_taken_over() -> None:
+    given = {
+        "transforms": "o",
+        "transforms.o.type": "io.debezium.transforms.outbox.EventRouter",
+        "transforms.o.table.fields.additional.placement": "type:header:eventType,part:partition",
+        "transforms.o.table.expand.json.payload": "true",
+        "transforms.o.table.field.event.schema.version": "version",
+        "transforms.o.route.topic.replacement": "events.${routedByValue}",
+        "transforms.o.tracing.operation.name": "x",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    }
+    _, sink, made = imported(MYSQL, **given)
+    outbox = sink.outbox
+    assert outbox is not None
+    assert (outbox.tables, outbox.topic("a")) == ((".*",), "events.a")
+    assert outbox.table_fields_additional_placement == ("type:header:eventType", "part:partition")
+    assert (outbox.table_expand_json_payload, outbox.table_json_payload_null_behavior.value) == (
+        True,
+        "ignore",
+    )
+    assert (outbox.key_converter.value, outbox.has_json_values) == ("string", True)
+    assert missing(made) == {"transforms.o.tracing.operation.name"}
+    assert "transforms.o.table.field.event.schema.version" in needless(made)
+    names = {
+        "transforms.o.predicate": "p",
+        "predicates": "p",
+        "predicates.p.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+    }
+    _, sink, made = imported(MYSQL, **given, **names)
+    assert "sink.outbox.tables" in {note.name for note in made.to_set}
 
 
 @pytest.mark.parametrize(
