@@ -262,6 +262,13 @@ CATALOGUE = {
         "249 of them; names that begin with `__` are internal.",
         "Correct `topic-replacement`, or let `topic-regex` match fewer topics.",
     ),
+    "TR-1071": Condition(
+        "a column cannot be masked",
+        (SchemaMismatchError,),
+        "`column.mask.*` or `column.truncate.*` names a key column, by which rows are known, or one that is "
+        "not text (and not bytes, which can be cut). Debezium leaves such columns in clear.",
+        "Do not match the column. `column.exclude.list` leaves it out; a transform can change it.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",

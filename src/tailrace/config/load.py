@@ -29,6 +29,7 @@ from tailrace.config.sinks import SINKS, KafkaSettings, SinkSettings, sink_names
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
+from tailrace.model.column_mask import is_mask
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
@@ -226,9 +227,14 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
     Targets follow such a change as with `apply`; it is the transforms that mark rows.
     """
     known = {_kebab(o.name): o.name for o in OPTIONS if o.name not in _FIXED_OPTIONS}
+    masks = {name: value for name, value in given.items() if is_mask(str(name))}
+    if masks:
+        given = {name: value for name, value in given.items() if name not in masks}
     values = _check_keys(given, "source", [*known, *_SOURCE_ALIASES])
     aliases = {name: values.pop(name, None) for name in _SOURCE_ALIASES}
     options = {known[name]: _scalar(value, f"source.{name}") for name, value in values.items()}
+    for name, value in masks.items():
+        options[name] = _scalar(value, f"source.{name}")
     if aliases["username"] is not None:
         _exclusive(options, "user", "username")
         options["user"] = _scalar(aliases["username"], "source.username")
@@ -256,8 +262,9 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
         if name not in options:
             or_else = f" or {instead}" if instead else ""
             raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}", code="TR-1006")
-    if "password" in options:
-        _secret(options["password"], "source.password")
+    for name in ("password", "columnMaskSalt"):
+        if name in options:
+            _secret(options[name], f"source.{_kebab(name)}")
     options["shape"] = "cells"
     marking = [name for name in _SOFT_DELETES if options.get(name) == "soft-delete"]
     options |= dict.fromkeys(marking, "apply")
@@ -294,7 +301,8 @@ def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
 def _scalar(value: Any, path: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list) and (path == "source.tables" or path.endswith(".list")):
+    is_list = path == "source.tables" or path.endswith(".list") or is_mask(path.partition(".")[2])
+    if isinstance(value, list) and is_list:
         return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, str | int | float):
         raise _wrong_type("str", value, path)

@@ -46,6 +46,7 @@ from tailrace.config.session_statements import allowed_settings, is_allowed, ses
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.column_mask import ColumnMask, column_mask, is_mask
 from tailrace.model.schema_policy import (
     BEHAVIORS,
     IGNORABLE_KINDS,
@@ -297,6 +298,19 @@ class SourceOptions:
     column_exclude_list: tuple[str, ...] = field(
         default=(),
         metadata=_columns(_COLUMNS[1], "columns that are not captured."),
+    )
+    #: The options `column.mask.*` and `column.truncate.*`, in the order in which they count.
+    column_masks: tuple[ColumnMask, ...] = ()
+    column_mask_salt: Secret = field(
+        default=Secret(""),
+        metadata=option(
+            Secret,
+            "a text, ${env:NAME} or ${file:PATH}",
+            "Salt of the masks `column.mask.hash.ALGORITHM` and `column.mask.hash.v2.ALGORITHM`. These, "
+            "`column.mask.with.N.chars` and `column.truncate.to.N.chars` are options, too, whose values are "
+            "as those of `column.exclude.list` (guide: transforms and routes).",
+            is_hidden=True,
+        ),
     )
     skip_messages_without_change: bool = field(
         default=False,
@@ -897,6 +911,15 @@ class SourceOptions:
             skip_messages_without_change=columns.skips_unchanged,
         )
 
+    def resolved(self) -> SourceOptions:
+        """The options with their secrets, for tasks on machines where references have no meaning.
+
+        Raises:
+            ConfigError: a variable or file that a secret refers to does not exist.
+        """
+        salt = Secret(self.column_mask_salt.resolve("`columnMaskSalt`"), is_literal=True)
+        return dataclasses.replace(self, password=self.password.resolved(), column_mask_salt=salt)
+
     def capturing_only(self, name: str) -> SourceOptions:
         """The options of a stream of the table `database.table`, whole, whatever these leave out."""
         lists = (*_DATABASES, *_SCHEMAS, *_COLUMNS, _TABLES)
@@ -1009,7 +1032,11 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         ConfigError: an option is unknown, missing or wrong; the message names it and what is allowed.
     """
     values: dict[str, Any] = {}
+    masks: list[ColumnMask] = []
     for name, text in given.items():
+        if is_mask(name):
+            masks.append(_mask(name, str(text), where))
+            continue
         known = _BY_NAME.get(name.lower())
         if known is not None:
             values[known.name] = _parsed(known, str(text), where)
@@ -1027,8 +1054,15 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     tls = {name: values[o.name] for name, o in _TLS_OPTIONS.items() if o.name in values}
     others = {name: values[o.name] for name, o in _SOURCE_OPTIONS.items() if o.name in values}
     options = SourceOptions(
-        dialect=dialect, host=host, port=port, database=database, tls=TlsOptions(**tls), **others
+        dialect=dialect,
+        host=host,
+        port=port,
+        database=database,
+        tls=TlsOptions(**tls),
+        column_masks=tuple(sorted(masks, key=lambda mask: (mask.kind, mask.name.lower()))),
+        **others,
     )
+    _check_masks(options, where)
     _check_shape(options.shape, values.keys(), where)
     _check_schema_changes(options, values.keys(), where)
     _check_heartbeat(options, where)
@@ -1036,6 +1070,38 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     _check_ending(options, where)
     _check_snapshot_tables(options, where)
     return options
+
+
+def _mask(name: str, text: str, where: str) -> ColumnMask:
+    try:
+        return column_mask(name, regexes(text))
+    except ValueError as error:
+        raise ConfigError(
+            f"{where} `{name}` is wrong",
+            str(error),
+            "comma-separated regular expressions, each matched against the whole `database.table.column`",
+            code="TR-1010",
+        ) from None
+
+
+def _check_masks(options: SourceOptions, where: str) -> None:
+    """Reject a hash without a salt, and a salt without a hash."""
+    hashes = [mask.name for mask in options.column_masks if mask.is_hash]
+    if bool(hashes) == bool(options.column_mask_salt.text):
+        return
+    if not hashes:
+        raise ConfigError(
+            f"{where} `columnMaskSalt` has no effect here",
+            "no option `column.mask.hash.*` is given",
+            "leave it out",
+            code="TR-1011",
+        )
+    raise ConfigError(
+        f"{where} `columnMaskSalt` is missing",
+        f"`{hashes[0]}` needs it: without a salt, hashes of known texts can be looked up",
+        "set it, e.g. to ${env:MASK_SALT}",
+        code="TR-1006",
+    )
 
 
 def _parsed(known: Option, text: str, where: str) -> Any:

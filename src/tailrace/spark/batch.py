@@ -56,10 +56,7 @@ class TailraceReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
-        return {
-            **self.__dict__,
-            "_options": replace(self._options, password=self._options.password.resolved()),
-        }
+        return {**self.__dict__, "_options": self._options.resolved()}
 
     @in_short
     def partitions(self) -> Sequence[InputPartition]:

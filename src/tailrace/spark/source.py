@@ -153,8 +153,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
-        secret = self._options.password.resolved()
-        return {**self.__dict__, "_enumerator": None, "_options": replace(self._options, password=secret)}
+        return {**self.__dict__, "_enumerator": None, "_options": self._options.resolved()}
 
     # ---- driver ----
 

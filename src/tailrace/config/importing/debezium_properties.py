@@ -97,13 +97,17 @@ PROPERTIES = (
     ),
     Property("column.exclude.list", SAME, "as above"),
     Property("skip.messages.without.change", SAME),
-    Property("column.truncate.to.*length*.chars", RENAMED, "`truncate` of a transform"),
-    Property("column.mask.with.*length*.chars", RENAMED, "`projection` of a transform, with a constant"),
+    Property("column.truncate.to.*length*.chars", SAME, "key columns are refused (TR-1071)"),
     Property(
-        "column.mask.hash.*algorithm*.with.salt.*salt*",
+        "column.mask.with.*length*.chars",
+        SAME,
+        "key columns, and columns that are not text, are refused (TR-1071); Debezium leaves both in clear",
+    ),
+    Property(
+        "column.mask.hash.*algorithm*.with.salt.*salt*, column.mask.hash.v2.*algorithm*.with.salt.*salt*",
         RENAMED,
-        "`mask-hash` and `mask-salt` of a transform; as version 2 with SHA-256, without Debezium's "
-        "shortening",
+        "`column.mask.hash.*algorithm*`, `column.mask.hash.v2.*algorithm*` and `columnMaskSalt`: names of "
+        "options are printed; without MD2",
     ),
     Property("column.propagate.source.type", MISSING, "sinks have the source's types: cells carry them"),
     Property("datatype.propagate.source.type", MISSING, "as above"),

@@ -182,30 +182,30 @@ def test_settings_of_tables_columns_and_sessions_are_taken_over() -> None:
     assert "snapshot.fetch.size" in needless(made)
 
 
-def test_masks_of_columns_are_transforms_and_others_leave_the_column_out() -> None:
+def test_masks_of_columns_are_those_of_the_source() -> None:
     pipeline, _, made = imported(
         MYSQL,
         **{
-            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen": "shop.customers.email,shop.orders.email",
-            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen-2": "shop\\.customers\\.iban",
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen": "shop.customers.email,.*\\.mail",
             "column.mask.hash.MD5.with.salt.not-to-be-seen": "shop.customers.name",
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen-2": "shop\\.customers\\.iban",
+            "column.mask.hash.MD2.with.salt.not-to-be-seen": "shop\\.customers\\.old",
             "column.mask.with.3.chars": "shop.customers.phone",
             "column.truncate.to.20.chars": "shop.orders.note,.*\\.remark",
         },
     )
-    rules = {rule.source_table: rule for rule in pipeline.transforms}
-    customers, orders = rules["(?i)shop\\.customers"], rules["(?i)shop\\.orders"]
-    assert customers.mask_hash == ("email", "name")
-    assert customers.projection == r"\*, '***' AS `phone`"
-    assert (orders.mask_hash, dict(orders.truncate)) == (("email",), {"note": "20"})
-    assert customers.mask_salt is not None
-    assert customers.mask_salt.text == "${env:MASK_SALT}"
-    excluded = pipeline.source.column_exclude_list
-    assert excluded == (r".*\.remark", r"shop\.customers\.phone", "shop\\.customers\\.iban")
+    source = pipeline.source
+    assert [(mask.name, mask.patterns) for mask in source.column_masks] == [
+        ("column.truncate.to.20.chars", ("shop.orders.note", ".*\\.remark")),
+        ("column.mask.with.3.chars", ("shop.customers.phone",)),
+        ("column.mask.hash.MD5", ("shop.customers.name",)),
+        ("column.mask.hash.v2.SHA-256", ("shop.customers.email", ".*\\.mail")),
+    ]
+    assert source.column_mask_salt.text == "${env:MASK_SALT}"
+    assert source.column_exclude_list == ("shop\\.customers\\.iban", "shop\\.customers\\.old")
     assert missing(made) == {
-        "column.mask.hash.v2.SHA-256.with.salt.***",  # two salts in one table
-        "column.mask.hash.MD5.with.salt.***",
-        "column.truncate.to.20.chars",
+        "column.mask.hash.v2.SHA-256.with.salt.***",  # a second salt
+        "column.mask.hash.MD2.with.salt.***",
     }
 
 
@@ -221,7 +221,7 @@ def test_column_that_cannot_be_masked_is_never_in_clear() -> None:
     with pytest.raises(ConfigError) as error:
         imported(
             MYSQL,
-            **{"column.include.list": "shop.customers.(id|email)", "column.mask.with.3.chars": ".*\\.email"},
+            **{"column.include.list": "shop.customers.(id|email)", "column.mask.in.3.chars": ".*\\.email"},
         )
     assert error.value.code == "TR-1352"
 
