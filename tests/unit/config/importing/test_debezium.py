@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.config.importing import debezium, debezium_offsets
-from tailrace.config.importing.debezium_properties import PROPERTIES, known
+from tailrace.config.importing.debezium_properties import PROPERTIES, Fate, known
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.given import properties
 from tailrace.config.load import parse_pipeline
@@ -706,3 +706,52 @@ def test_properties_are_known_by_name() -> None:
     assert known("column.truncate.to.20.chars") is not None
     assert known("topic.creation.default.partitions") is not None
     assert known("database.hostname2") is None
+
+
+_VALUES_OF_SAME = {
+    "name": "other",
+    "topic.prefix": "other",
+    "database.include.list": "shop",
+    "database.exclude.list": "mysql",
+    "schema.include.list": "public",
+    "schema.exclude.list": "private",
+    "table.exclude.list": "shop.x",
+    "column.include.list": "shop.orders.id",
+    "column.exclude.list": "shop.orders.note",
+    "skip.messages.without.change": "true",
+    "column.truncate.to.*length*.chars": "shop.orders.note",
+    "column.mask.with.*length*.chars": "shop.orders.note",
+    "message.key.columns": "shop.orders:id",
+    "time.precision.mode": "isostring",
+    "decimal.handling.mode": "string",
+    "bigint.unsigned.handling.mode": "precise",
+    "binary.handling.mode": "hex",
+    "enable.time.adjuster": "true",
+    "skipped.operations": "u",
+    "include.schema.changes": "false",
+    "provide.transaction.metadata": "true",
+    "extended.headers.enabled": "false",
+    "heartbeat.interval.ms": "1000",
+    "heartbeat.action.query": "INSERT INTO shop.beat VALUES (1)",
+    "message.prefix.include.list": "a",
+    "message.prefix.exclude.list": "a",
+    "signal.data.collection": "shop.signals",
+    "snapshot.include.collection.list": "shop.orders",
+    "database.initial.statements": "SET ROLE ALL",
+}
+
+
+def test_each_property_that_is_the_same_is_taken_over() -> None:
+    same = [p.name for p in PROPERTIES if p.fate is Fate.SAME]
+    assert sorted(same) == sorted(_VALUES_OF_SAME)
+    for name in same:
+        own = POSTGRES if name.startswith(("schema.", "message.prefix.")) else MYSQL
+        given = {name.replace("*length*", "7"): _VALUES_OF_SAME[name]}
+        if name == "heartbeat.action.query":
+            given["heartbeat.interval.ms"] = "1000"
+        _, _, before = imported(own)
+        _, _, made = imported({**own, **given})
+        new = {*missing(made), *needless(made)} - {*missing(before), *needless(before)}
+        assert new == set(), name
+        if name not in ("name", "enable.time.adjuster"):
+            assert made.text("x") != before.text("x"), name
