@@ -233,8 +233,7 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
     values = _check_keys(given, "source", [*known, *_SOURCE_ALIASES])
     aliases = {name: values.pop(name, None) for name in _SOURCE_ALIASES}
     options = {known[name]: _scalar(value, f"source.{name}") for name, value in values.items()}
-    for name, value in masks.items():
-        options[name] = _scalar(value, f"source.{name}")
+    options |= {str(mask): _scalar(value, f"source.{mask}") for mask, value in masks.items()}
     if aliases["username"] is not None:
         _exclusive(options, "user", "username")
         options["user"] = _scalar(aliases["username"], "source.username")
