@@ -201,12 +201,14 @@ CATALOGUE = {
         'changes: `spark.readStream.format("tailrace")`.',
     ),
     "TR-1018": Condition(
-        "`snapshot.select.statement.overrides` is not supported",
+        "`snapshot.select.statement.overrides` cannot be taken",
         (ConfigError,),
         "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
-        "log does not know which rows another SELECT would return, or what it computes.",
-        "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
-        "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
+        "log does not know which rows another SELECT would return, or what it computes. So a statement must "
+        "be SELECT * FROM the table WHERE and a condition: what `additional-conditions` of a signal allow, for "
+        "a table with a key.",
+        "Correct the statement. Leave columns out by `column.exclude.list`, and rows of the log, too, by a "
+        "transform's `filter`.",
     ),
     "TR-1019": Condition(
         "a statement of `database.initial.statements` is not allowed",

@@ -38,11 +38,13 @@ from tailrace.config.option_values import (
     slot_name,
     some_of,
     starting_position,
+    table_names,
     table_patterns,
     zero_dates,
 )
 from tailrace.config.secret import Secret
 from tailrace.config.session_statements import allowed_settings, is_allowed, session_statements
+from tailrace.config.snapshot_overrides import OVERRIDES, SnapshotOverride, is_override, snapshot_overrides
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
 from tailrace.model.column_filter import ColumnFilter
@@ -86,7 +88,6 @@ _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
 #: Debezium's name of a setting that is refused.
-_SELECT_OVERRIDES = "snapshot.select.statement.overrides"
 #: Debezium's name of the option for statements of sessions.
 _STATEMENTS = "database.initial.statements"
 #: Debezium's name of the option for the tables that are read first.
@@ -371,6 +372,21 @@ class SourceOptions:
             "Snapshot splits read at once; a batch has up to 8 times as many. Default: the driver's cores.",
         ),
     )
+    snapshot_overridden: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_names,
+            "names of tables, database.table (PostgreSQL: schema.table), with commas between them",
+            "As Debezium's: tables of which a stream reads only some rows first, by a statement in the "
+            "option `snapshot.select.statement.overrides.TABLE` of each: SELECT * FROM TABLE WHERE and a "
+            "condition as those of `additional-conditions` (guide: signals). Other rows come as they change; "
+            "so targets do not hold the whole table.",
+            name=OVERRIDES,
+            is_hidden=True,
+        ),
+    )
+    #: The options `snapshot.select.statement.overrides.TABLE`.
+    snapshot_overrides: tuple[SnapshotOverride, ...] = ()
     snapshot_include_collection_list: tuple[str, ...] = field(
         default=(),
         metadata=option(
@@ -927,9 +943,15 @@ class SourceOptions:
         return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
 
     def reads_rows_of(self, name: str) -> bool:
-        """Whether the rows of the table `database.table` are read before its changes are followed."""
+        """Whether all rows of the table `database.table` are read before its changes are followed."""
+        if self.first_rows_of(name) is not None:
+            return False
         patterns = self.snapshot_include_collection_list
         return not patterns or _in_list(patterns, [name])
+
+    def first_rows_of(self, name: str) -> str | None:
+        """The condition of the rows that are read of the table `database.table` first; None: none."""
+        return next((o.where for o in self.snapshot_overrides if o.table == name.lower()), None)
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
@@ -1033,7 +1055,11 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     """
     values: dict[str, Any] = {}
     masks: list[ColumnMask] = []
+    statements: dict[str, str] = {}
     for name, text in given.items():
+        if is_override(name):
+            statements[name] = str(text)
+            continue
         if is_mask(name):
             masks.append(_mask(name, str(text), where))
             continue
@@ -1059,6 +1085,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         port=port,
         database=database,
         tls=TlsOptions(**tls),
+        snapshot_overrides=snapshot_overrides(values.get(OVERRIDES, ()), statements, where),
         column_masks=tuple(sorted(masks, key=lambda mask: (mask.kind, mask.name.lower()))),
         **others,
     )
@@ -1118,28 +1145,7 @@ def _parsed(known: Option, text: str, where: str) -> Any:
         ) from None
 
 
-def refused_setting(name: str, where: str) -> ConfigError | None:
-    """Why a setting of Debezium is none here, for those of which the reason is worth a word.
-
-    Args:
-        name: as it is given.
-        where: what a name is called in errors.
-    """
-    if not name.lower().replace("-", ".").startswith(_SELECT_OVERRIDES):
-        return None
-    return ConfigError(
-        f"{where} `{_SELECT_OVERRIDES}` is not supported",
-        "rows are read as of a position of the log, by undoing later changes; the log does not know which "
-        "rows another SELECT would return, or what it computes",
-        "leave rows out by a transform's `filter`, which holds for the log, too; leave columns out by "
-        "`column.exclude.list`; read only some rows again by a signal's `additional-conditions`",
-        code="TR-1018",
-    )
-
-
 def _unknown(name: str, where: str) -> ConfigError:
-    if (error := refused_setting(name, where)) is not None:
-        return error
     near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     return ConfigError(
         f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),
@@ -1276,18 +1282,25 @@ def _check_ending(options: SourceOptions, where: str) -> None:
 
 def _check_snapshot_tables(options: SourceOptions, where: str) -> None:
     """Reject a list of tables to read beside options with which it cannot be kept."""
-    if not options.snapshot_include_collection_list:
-        return
-    if options.starting_position not in ("initial", "snapshot"):
+    for name, given, starts in (
+        (_SNAPSHOT_TABLES, options.snapshot_include_collection_list, ("initial", "snapshot")),
+        (OVERRIDES, options.snapshot_overridden, ("initial",)),
+    ):
+        if given:
+            _check_partial(options, name, starts, where)
+
+
+def _check_partial(options: SourceOptions, setting: str, starts: Collection[str], where: str) -> None:
+    if options.starting_position not in starts:
         raise ConfigError(
-            f"{where} `{_SNAPSHOT_TABLES}` has no effect here",
-            f"with `startingPosition` `{options.starting_position}` no table is read first",
+            f"{where} `{setting}` has no effect here",
+            f"found `startingPosition` `{options.starting_position}`; needed {' or '.join(starts)}",
             "leave it out",
             code="TR-1011",
         )
     if options.on_position_lost == "refresh":
         raise ConfigError(
-            f"{where}s `{_SNAPSHOT_TABLES}` and `onPositionLost: refresh` exclude each other",
+            f"{where}s `{setting}` and `onPositionLost: refresh` exclude each other",
             "tables that are not read could not be made complete behind a part of the log that is lost",
             "leave one of them out",
             code="TR-1005",

@@ -58,12 +58,13 @@ def test_lists_of_what_is_left_out_may_be_lists() -> None:
     assert source.column_exclude_list == (".*[.]t[.]a", ".*[.]t[.]b{1,2}")
 
 
-def test_setting_of_debezium_that_is_refused_is_named_with_the_reason() -> None:
-    given = changed("  maxBytesPerTrigger: 16m", "  snapshot.select.statement.overrides: shop.orders")
-    with pytest.raises(
-        ConfigError, match=r"`snapshot\.select\.statement\.overrides` is not supported"
-    ) as error:
-        parse_pipeline(given)
+def test_rows_that_are_read_first_are_named_by_statements() -> None:
+    name = "snapshot.select.statement.overrides"
+    lines = [f"  {name}: [shop.orders]", f"  {name}.shop.orders: SELECT * FROM shop.orders WHERE id > 7"]
+    source = parse_pipeline(changed("  maxBytesPerTrigger: 16m", "\n".join(lines))).source
+    assert source.first_rows_of("shop.orders") == "id > 7"
+    with pytest.raises(ConfigError, match="cannot be taken") as error:
+        parse_pipeline(changed("  maxBytesPerTrigger: 16m", lines[0]))
     assert error.value.code == "TR-1018"
 
 

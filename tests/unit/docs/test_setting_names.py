@@ -70,6 +70,7 @@ VALUES |= {value for values in MODES.values() for value in values}
 #: Settings of others: of Kafka's brokers and librdkafka, and of Spark and Hadoop.
 OTHERS = re.compile(
     r"(sasl|security|ssl|transaction|message|max|spark|fs)\.[\w.*-]+|message\.prefix\.\*|hash-[\w-]+"
+    r"|snapshot\.select\.statement\.overrides\.\*?[\w.*-]+"
     r"|column\.(mask|truncate)\.[\w.*-]+"  # masks: their names have parts of their own
 )
 #: A setting of a section, with or without a value.
@@ -91,7 +92,6 @@ NO_SETTING = SIGNALS | {
     "database.table.column",
     "schema.table.column",
     "tailrace-error",
-    "snapshot.select.statement.overrides",  # Debezium's; refused by name
     "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
     "committed-offset",  # Flink CDC's, as is the next one
     "postgres-cdc",

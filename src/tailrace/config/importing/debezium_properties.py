@@ -202,9 +202,12 @@ PROPERTIES = (
     Property("snapshot.include.collection.list", SAME, "a table that is added later is read then"),
     Property(
         "snapshot.select.statement.overrides",
-        MISSING,
-        "refused (TR-1018): rows as of a position of the log cannot be had by another SELECT",
+        SAME,
+        "with `SELECT * FROM` the table and a condition; any other statement is refused (TR-1018): rows as "
+        "of a position of the log cannot be had by another SELECT. `source.snapshot` of these rows is "
+        "`incremental`",
     ),
+    Property("snapshot.select.statement.overrides.*table*", RENAMED, "`snapshot.select.statement.overrides`"),
     Property("snapshot.locking.mode", NEEDLESS, "no locks are taken"),
     Property(
         "snapshot.lock.timeout.ms", RENAMED, "`lockTimeoutMs`, of statements that wait for others' locks"
@@ -216,7 +219,7 @@ PROPERTIES = (
     Property("streaming.delay.ms", MISSING, fine=("0",)),
     Property("snapshot.tables.order.by.row.count", MISSING, fine=("disabled",)),
     Property(
-        "snapshot.query.mode", MISSING, "as `snapshot.select.statement.overrides`", fine=("select_all",)
+        "snapshot.query.mode", MISSING, "see `snapshot.select.statement.overrides`", fine=("select_all",)
     ),
     Property("min.row.count.to.stream.results", NEEDLESS, "rows are always read page by page"),
     Property("incremental.snapshot.chunk.size", RENAMED, "`snapshotChunkRows`"),

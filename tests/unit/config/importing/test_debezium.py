@@ -433,6 +433,18 @@ def test_mode_of_the_snapshot_is_the_start(mode: str, start: str, lost: str) -> 
     assert missing(made) == set()
 
 
+def test_statement_that_is_no_condition_has_no_equivalent() -> None:
+    name = "snapshot.select.statement.overrides"
+    given = {
+        name: "shop.orders,shop.Items,shop.none",
+        f"{name}.shop.orders": "SELECT id FROM shop.orders",
+        f"{name}.shop.items": "SELECT * FROM shop.items WHERE id > 7",
+    }
+    pipeline, _, made = imported(MYSQL, **given)
+    assert [(o.table, o.where) for o in pipeline.source.snapshot_overrides] == [("shop.items", "id > 7")]
+    assert missing(made) == {f"{name}.shop.orders", f"{name}.shop.none"}
+
+
 def test_signals_notifications_and_heartbeats_are_those_of_enabled_channels() -> None:
     given = {
         "signal.data.collection": "shop.signals",
@@ -738,6 +750,7 @@ _VALUES_OF_SAME = {
     "signal.data.collection": "shop.signals",
     "snapshot.include.collection.list": "shop.orders",
     "database.initial.statements": "SET ROLE ALL",
+    "snapshot.select.statement.overrides": "shop.orders",
 }
 
 
@@ -747,6 +760,8 @@ def test_each_property_that_is_the_same_is_taken_over() -> None:
     for name in same:
         own = POSTGRES if name.startswith(("schema.", "message.prefix.")) else MYSQL
         given = {name.replace("*length*", "7"): _VALUES_OF_SAME[name]}
+        if name == "snapshot.select.statement.overrides":
+            given[f"{name}.shop.orders"] = "SELECT * FROM shop.orders WHERE id > 7"
         if name == "heartbeat.action.query":
             given["heartbeat.interval.ms"] = "1000"
         _, _, before = imported(own)
