@@ -205,8 +205,8 @@ CATALOGUE = {
         (ConfigError,),
         "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
         "log does not know which rows another SELECT would return, or what it computes. So a statement must "
-        "be SELECT * FROM the table WHERE and a condition: what `additional-conditions` of a signal allow, for "
-        "a table with a key.",
+        "be SELECT * FROM the table WHERE and a condition: what `additional-conditions` of a signal allow, "
+        "for a table with a key.",
         "Correct the statement. Leave columns out by `column.exclude.list`, and rows of the log, too, by a "
         "transform's `filter`.",
     ),

@@ -31,7 +31,7 @@ from tailrace.config.snapshot_overrides import OVERRIDES
 from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
-from tailrace.enumerator.captured_tables import CapturedTable, CapturedTables, require_apart
+from tailrace.enumerator.captured_tables import CapturedTables, require_apart
 from tailrace.enumerator.column_changes import column_changes
 from tailrace.enumerator.followed_columns import ReadTables, followed
 from tailrace.enumerator.freshness import Freshness
@@ -76,6 +76,7 @@ from tailrace.sources.base import (
     GONE,
     TRUNCATED,
     Activity,
+    CapturedTable,
     LoadWatch,
     Log,
     LogClock,

@@ -331,5 +331,5 @@ PROPERTIES = (
     ),
     Property("statistics.metrics.enabled", NEEDLESS, "metrics are always counted; `metrics` serves them"),
     Property("custom.metric.tags", MISSING, "labels are added by the scraper"),
-    Property("transforms, predicates", RENAMED, "`transform` and `route`; ExtractNewRecordState is below"),
+    Property("transforms, predicates", RENAMED, "`transform` and `route`; those of Debezium are below"),
 )
