@@ -203,12 +203,14 @@ CATALOGUE = {
         'changes: `spark.readStream.format("tailrace")`.',
     ),
     "TR-1018": Condition(
-        "`snapshot.select.statement.overrides` is not supported",
+        "`snapshot.select.statement.overrides` cannot be taken",
         (ConfigError,),
         "Rows are read as of a position of the log, by undoing the changes that the log has behind it. The "
-        "log does not know which rows another SELECT would return, or what it computes.",
-        "Leave rows out by a transform's `filter`, which holds for changes, too, and columns by "
-        "`column.exclude.list`. `additional-conditions` of a signal read only some rows again.",
+        "log does not know which rows another SELECT would return, or what it computes. So a statement must "
+        "be SELECT * FROM the table WHERE and a condition: what `additional-conditions` of a signal allow, "
+        "for a table with a key.",
+        "Correct the statement. Leave columns out by `column.exclude.list`, and rows of the log, too, by a "
+        "transform's `filter`.",
     ),
     "TR-1019": Condition(
         "a statement of `database.initial.statements` is not allowed",
@@ -256,6 +258,20 @@ CATALOGUE = {
         "`notifications.call` names a module that Python does not find, or a name that the module lacks.",
         "Write `package.module:function`, and put the module's directory on PYTHONPATH where `tailrace run` "
         "is started.",
+    ),
+    "TR-1070": Condition(
+        "a topic would have a name that Kafka does not allow",
+        (ConfigError,),
+        "`topic-replacement` makes names of topics. Kafka allows letters, digits, `.`, `_` and `-`, at most "
+        "249 of them; names that begin with `__` are internal.",
+        "Correct `topic-replacement`, or let `topic-regex` match fewer topics.",
+    ),
+    "TR-1071": Condition(
+        "a column cannot be masked",
+        (SchemaMismatchError,),
+        "`column.mask.*` or `column.truncate.*` names a key column, by which rows are known, or one that is "
+        "not text (and not bytes, which can be cut). Debezium leaves such columns in clear.",
+        "Do not match the column. `column.exclude.list` leaves it out; a transform can change it.",
     ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
@@ -2430,6 +2446,20 @@ CATALOGUE = {
         (ConfigError,),
         "`tailrace resume --sink` names a sink that the pipeline does not have, or that flows.",
         "`tailrace status PIPELINE.YAML` names the sinks and says which are parked.",
+    ),
+    "TR-7614": Condition(
+        "a column cannot be added to flat rows",
+        (SinkError,),
+        "`add-fields` or `add-headers` names a column of `before` or `after` that is a list or a spatial "
+        "value. Debezium's transform can add values without fields of their own only.",
+        "Leave the item out, or rename the column by a transform of the table.",
+    ),
+    "TR-7615": Condition(
+        "a row of an outbox names no partition of its topic",
+        (SinkError,),
+        "`table-fields-additional-placement` takes the partition of a message from a column. It must hold "
+        "integers of 32 bits, each of them the number of a partition that the topic has, or NULL.",
+        "Correct the application, name another column, or add partitions to the topic.",
     ),
     # ---- 77 ClickHouse -------------------------------------------------------------------------------------
     "TR-7701": Condition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import KafkaSettings
-from tailrace.errors import SinkError
+from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import batch as kafka_batch
 from tailrace.sinks.kafka.job import run_writers
@@ -222,3 +224,25 @@ def test_topics_have_the_rows_with_their_value_each_change_once(
     # a new value is a new topic
     sink.write(batch_of(spark, prefix, 7, changes(ITEMS, [("c", None, row(77, 9))], first=9000)))
     assert len(messages(kafka, f"{prefix}.shop.items.9")) == 1
+
+
+def test_tables_share_a_topic_and_are_told_apart_by_their_keys(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    others = replace(ITEMS, id=TableId("shop", "items_2"))
+    sink = open_sink(topic_regex=rf"{prefix}\.shop\.items.*", topic_replacement=f"{prefix}.all")
+    made = [changes(ITEMS, [("c", None, row(1, 2))]), changes(others, [("c", None, row(1, 3))], first=1)]
+    pairs = changes(PAIRS, [("c", None, row(1, 2))], first=2)
+    sink.write(batch_of(spark, prefix, 0, *made, pairs))
+    found = messages(kafka, f"{prefix}.all")
+    fields = {f"{prefix}.shop.items": 2, f"{prefix}.shop.items_2": 3}
+    assert {
+        json.loads(m.key)["__dbz__physicalTableIdentifier"]: json.loads(m.value)["after"]["owner"]
+        for m in found
+    } == fields
+    assert (len(found), len(messages(kafka, f"{prefix}.shop.pairs"))) == (2, 1)
+    assert messages(kafka, f"{prefix}.shop.items") == []
+    wrong = open_sink(topic_regex=".*", topic_replacement="a b")
+    with pytest.raises(ConfigError, match="a name that Kafka does not allow") as refused:
+        wrong.claim([ITEMS.id])
+    assert refused.value.code == "TR-1070"

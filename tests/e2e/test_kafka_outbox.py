@@ -225,3 +225,16 @@ def test_table_that_is_no_outbox_is_named(spark: SparkSession, prefix: str, open
     with pytest.raises(SinkError) as refused:
         open_sink().write(batch)
     assert (refused.value.code, refused.value.table) == ("TR-7606", "shop.outbox")
+
+
+def test_column_names_the_partition(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    places = {"table_fields_additional_placement": ("id:partition",)}
+    sink = open_sink(places)
+    sink.write(batch_of(spark, prefix, 0, inserts(*(event(i, key=7) for i in range(3)))))
+    found = messages(kafka, f"{prefix}-order")
+    assert sorted((m.partition, m.value) for m in found) == [(i, f'{{"n":{i}}}'.encode()) for i in range(3)]
+    with pytest.raises(SinkError, match="names a partition that its topic does not have") as refused:
+        sink.write(batch_of(spark, prefix, 1, inserts(event(3), first=9)))
+    assert (refused.value.code, refused.value.table) == ("TR-7615", "shop.outbox")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import random
 import threading
@@ -205,6 +206,33 @@ def test_column_that_is_left_out_is_in_no_row_message_or_schema(mysql, database,
         ("u", 1, 6),
     ]
     assert not [row for row in rows if "secret" in str(row) or "hidden" in str(row)]
+
+
+def test_masked_column_is_in_clear_in_no_row_of_table_or_log(mysql, database, spark, tmp_path):
+    name = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {name} (id int PRIMARY KEY, mail varchar(100), pin varchar(9), note text)",
+        f"INSERT INTO {name} VALUES (1, 'a@clear', 'clear', 'abc clear')",
+    )
+    masks = {
+        "column.mask.hash.v2.SHA-512/256": ".*[.]mail",
+        "column.mask.with.2.chars": ".*[.]pin",
+        "column.truncate.to.3.chars": ".*[.]note",
+        "columnMaskSalt": "pepper",
+    }
+    options = mysql_options(mysql, name, **masks)
+    run_to_end(spark, options, tmp_path / "c", tmp_path / "t")
+    mysql.execute(f"UPDATE {name} SET mail = 'b@clear', note = 'def clear'", f"DELETE FROM {name}")
+    run_to_end(spark, options, tmp_path / "c", tmp_path / "t")
+    rows = spark.read.parquet(str(tmp_path / "t")).orderBy("_seq").collect()
+    hashes = [hashlib.new("sha512_256", f"pepper{c}@clear".encode()).hexdigest() for c in "abb"]
+    assert [(r._op, r.mail, r.pin, r.note) for r in rows] == [
+        ("r", hashes[0], "**", "abc"),
+        ("u", hashes[1], "**", "def"),
+        ("d", hashes[2], "**", "def"),
+    ]
+    batch = spark.read.format("tailrace").options(**mysql_options(mysql, name, **masks)).load()
+    assert batch.count() == 0
 
 
 def test_checkpoint_serves_no_other_table_and_no_other_shape(mysql, database, spark, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import TableGapError
+from tailrace.errors import ConfigError, TableGapError
 from tests.support import engine as mysql_engine
 from tests.support import postgres as postgres_support
 from tests.support.databases import fresh_database
@@ -162,3 +162,43 @@ def test_gap_in_its_log_is_an_error_until_it_is_listed(postgres: Any, postgres_d
         stream.run(database.options("a"), lambda: False)
     assert "snapshot.include.collection.list" in str(error.value)
     stream.run(database.options("[ab]"), lambda: stream.is_equal("b") and not stream.offset.partial)
+
+
+def test_rows_of_a_condition_are_read_first_and_others_come_as_they_change(database: Database) -> None:
+    name = database.name("b")
+    statement = f"SELECT * FROM {name} WHERE v > 2 AND id <> 4"
+    overrides = "snapshot.select.statement.overrides"
+    options = database.options(".*", **{overrides: name, f"{overrides}.{name}": statement})
+    stream = Stream(database)
+    stream.run(options, lambda: stream.is_equal("a") and stream.has_read())
+    assert stream.rows("b") == [(3, 3), (5, 5)]
+    assert stream.offset.partial == (name,)
+    database.execute(
+        f"UPDATE {name} SET v = 20 WHERE id = 2",
+        f"UPDATE {name} SET v = 1 WHERE id = 3",
+        f"DELETE FROM {name} WHERE id = 5",
+        f"INSERT INTO {name} VALUES (6, 0)",
+    )
+    stream.run(options, lambda: (6, 0) in stream.rows("b"))
+    assert stream.rows("b") == [(2, 20), (3, 1), (6, 0)]
+    # nothing is read again, neither after a restart nor with the option
+    stream.run(options, stream.has_read)
+    assert stream.rows("b") == [(2, 20), (3, 1), (6, 0)]
+
+
+@pytest.mark.parametrize(
+    "condition", ["1 = 1; DROP TABLE x", "id IN (SELECT 1)", "nothing = 1", "id + 1 = 2"]
+)
+def test_condition_that_cannot_be_used_is_refused(mysql: Any, fresh: str, condition: str) -> None:
+    database = Database(mysql, fresh, is_postgres=False)
+    name, overrides = database.name("b"), "snapshot.select.statement.overrides"
+    given = {overrides: name, f"{overrides}.{name}": f"SELECT * FROM {name} WHERE {condition}"}
+    engine = Engine(database.options(".*", **given), parallelism=1)
+    with engine, pytest.raises(ConfigError) as refused:
+        _first_batch(engine)
+    assert refused.value.code == "TR-1018"
+
+
+def _first_batch(engine: Engine) -> None:
+    while engine.next() is None:
+        pass

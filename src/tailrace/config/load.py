@@ -23,13 +23,15 @@ from tailrace.config.functions import PythonFunction, parse_functions
 from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
-from tailrace.config.options import OPTIONS, SourceOptions, parse_options, refused_setting
+from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
 from tailrace.config.sinks import SINKS, KafkaSettings, SinkSettings, sink_names
+from tailrace.config.snapshot_overrides import OVERRIDES, is_override
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
+from tailrace.model.column_mask import is_mask
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
@@ -229,9 +231,13 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
     Targets follow such a change as with `apply`; it is the transforms that mark rows.
     """
     known = {_kebab(o.name): o.name for o in OPTIONS if o.name not in _FIXED_OPTIONS}
+    masks = {name: value for name, value in given.items() if is_mask(str(name)) or is_override(str(name))}
+    if masks:
+        given = {name: value for name, value in given.items() if name not in masks}
     values = _check_keys(given, "source", [*known, *_SOURCE_ALIASES])
     aliases = {name: values.pop(name, None) for name in _SOURCE_ALIASES}
     options = {known[name]: _scalar(value, f"source.{name}") for name, value in values.items()}
+    options |= {str(mask): _scalar(value, f"source.{mask}") for mask, value in masks.items()}
     if aliases["username"] is not None:
         _exclusive(options, "user", "username")
         options["user"] = _scalar(aliases["username"], "source.username")
@@ -259,7 +265,7 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, li
         if name not in options:
             or_else = f" or {instead}" if instead else ""
             raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}", code="TR-1006")
-    for name in ("password", "archiveKey"):
+    for name in ("password", "archiveKey", "columnMaskSalt"):
         if name in options:
             _secret(options[name], f"source.{_kebab(name)}")
     options["shape"] = "cells"
@@ -298,7 +304,9 @@ def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
 def _scalar(value: Any, path: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list) and (path == "source.tables" or path.endswith(".list")):
+    name = path.partition(".")[2]
+    is_list = path == "source.tables" or path.endswith(".list") or is_mask(name) or name == OVERRIDES
+    if isinstance(value, list) and is_list:
         return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, str | int | float):
         raise _wrong_type("str", value, path)
@@ -506,8 +514,6 @@ def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> di
     for key, value in given.items():
         name = _kebab(str(key))
         place = f" at {given.places[key]}" if isinstance(given, Section) else ""
-        if path == "source" and (error := refused_setting(str(key), "key")) is not None:
-            raise error
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
             # A key that is not a misspelling may be anything, even a password.

@@ -277,6 +277,14 @@ def regexes(text: str) -> tuple[str, ...]:
     return patterns
 
 
+def table_names(text: str) -> tuple[str, ...]:
+    """Names of tables, `database.table`, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names or not all("." in name for name in names):
+        raise ValueError
+    return names
+
+
 def table_patterns(text: str) -> tuple[str, ...]:
     """Regular expressions over `database.table`."""
     patterns = regexes(text)

@@ -45,14 +45,17 @@ from tailrace.config.option_values import (
     some_of,
     ssh_server,
     starting_position,
+    table_names,
     table_patterns,
     zero_dates,
 )
 from tailrace.config.secret import Secret
 from tailrace.config.session_statements import allowed_settings, is_allowed, session_statements
+from tailrace.config.snapshot_overrides import OVERRIDES, SnapshotOverride, is_override, snapshot_overrides
 from tailrace.errors import ConfigError
 from tailrace.extras import of_authentication, of_source
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.column_mask import ColumnMask, column_mask, is_mask
 from tailrace.model.schema_policy import (
     BEHAVIORS,
     IGNORABLE_KINDS,
@@ -97,7 +100,6 @@ _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
 #: Debezium's name of a setting that is refused.
-_SELECT_OVERRIDES = "snapshot.select.statement.overrides"
 #: Debezium's name of the option for statements of sessions.
 _STATEMENTS = "database.initial.statements"
 #: Debezium's name of the option for the tables that are read first.
@@ -396,6 +398,19 @@ class SourceOptions:
         default=(),
         metadata=_columns(_COLUMNS[1], "columns that are not captured."),
     )
+    #: The options `column.mask.*` and `column.truncate.*`, in the order in which they count.
+    column_masks: tuple[ColumnMask, ...] = ()
+    column_mask_salt: Secret = field(
+        default=Secret(""),
+        metadata=option(
+            Secret,
+            "a text, ${env:NAME} or ${file:PATH}",
+            "Salt of the masks `column.mask.hash.ALGORITHM` and `column.mask.hash.v2.ALGORITHM`. These, "
+            "`column.mask.with.N.chars` and `column.truncate.to.N.chars` are options, too, whose values are "
+            "as those of `column.exclude.list` (guide: transforms and routes).",
+            is_hidden=True,
+        ),
+    )
     skip_messages_without_change: bool = field(
         default=False,
         metadata=option(
@@ -455,6 +470,21 @@ class SourceOptions:
             "Snapshot splits read at once; a batch has up to 8 times as many. Default: the driver's cores.",
         ),
     )
+    snapshot_overridden: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            table_names,
+            "names of tables, database.table (PostgreSQL: schema.table), with commas between them",
+            "As Debezium's: tables of which a stream reads only some rows first, by a statement in the "
+            "option `snapshot.select.statement.overrides.TABLE` of each: SELECT * FROM TABLE WHERE and a "
+            "condition as those of `additional-conditions` (guide: signals). Other rows come as they change; "
+            "so targets do not hold the whole table.",
+            name=OVERRIDES,
+            is_hidden=True,
+        ),
+    )
+    #: The options `snapshot.select.statement.overrides.TABLE`.
+    snapshot_overrides: tuple[SnapshotOverride, ...] = ()
     snapshot_include_collection_list: tuple[str, ...] = field(
         default=(),
         metadata=option(
@@ -969,6 +999,7 @@ class SourceOptions:
         return dataclasses.replace(
             self,
             password=self.password.resolved(),
+            column_mask_salt=self.column_mask_salt.resolved("`columnMaskSalt`"),
             archive_key=None if self.archive_key is None else self.archive_key.resolved("`archiveKey`"),
             route=dataclasses.replace(self.route, proxy_password=proxy_password),
         )
@@ -1055,9 +1086,15 @@ class SourceOptions:
         return dataclasses.replace(self, tables=(re.escape(name),), capture_helper_tables=True, **none)
 
     def reads_rows_of(self, name: str) -> bool:
-        """Whether the rows of the table `database.table` are read before its changes are followed."""
+        """Whether all rows of the table `database.table` are read before its changes are followed."""
+        if self.first_rows_of(name) is not None:
+            return False
         patterns = self.snapshot_include_collection_list
         return not patterns or _in_list(patterns, [name])
+
+    def first_rows_of(self, name: str) -> str | None:
+        """The condition of the rows that are read of the table `database.table` first; None: none."""
+        return next((o.where for o in self.snapshot_overrides if o.table == name.lower()), None)
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
@@ -1163,7 +1200,15 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         ConfigError: an option is unknown, missing or wrong; the message names it and what is allowed.
     """
     values: dict[str, Any] = {}
+    masks: list[ColumnMask] = []
+    statements: dict[str, str] = {}
     for name, text in given.items():
+        if is_override(name):
+            statements[name] = str(text)
+            continue
+        if is_mask(name):
+            masks.append(_mask(name, str(text), where))
+            continue
         known = _BY_NAME.get(name.lower())
         if known is not None:
             values[known.name] = _parsed(known, str(text), where)
@@ -1187,9 +1232,12 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         port=port,
         database=database,
         tls=TlsOptions(**tls),
+        snapshot_overrides=snapshot_overrides(values.get(OVERRIDES, ()), statements, where),
+        column_masks=tuple(sorted(masks, key=lambda mask: (mask.kind, mask.name.lower()))),
         route=RouteOptions(**route),
         **others,
     )
+    _check_masks(options, where)
     _check_route(options, values.keys(), where)
     _check_authentication(options, values.keys(), where)
     _check_shape(options.shape, values.keys(), where)
@@ -1199,6 +1247,38 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     _check_ending(options, where)
     _check_snapshot_tables(options, where)
     return options
+
+
+def _mask(name: str, text: str, where: str) -> ColumnMask:
+    try:
+        return column_mask(name, regexes(text))
+    except ValueError as error:
+        raise ConfigError(
+            f"{where} `{name}` is wrong",
+            str(error),
+            "comma-separated regular expressions, each matched against the whole `database.table.column`",
+            code="TR-1010",
+        ) from None
+
+
+def _check_masks(options: SourceOptions, where: str) -> None:
+    """Reject a hash without a salt, and a salt without a hash."""
+    hashes = [mask.name for mask in options.column_masks if mask.is_hash]
+    if bool(hashes) == bool(options.column_mask_salt.text):
+        return
+    if not hashes:
+        raise ConfigError(
+            f"{where} `columnMaskSalt` has no effect here",
+            "no option `column.mask.hash.*` is given",
+            "leave it out",
+            code="TR-1011",
+        )
+    raise ConfigError(
+        f"{where} `columnMaskSalt` is missing",
+        f"`{hashes[0]}` needs it: without a salt, hashes of known texts can be looked up",
+        "set it, e.g. to ${env:MASK_SALT}",
+        code="TR-1006",
+    )
 
 
 def _parsed(known: Option, text: str, where: str) -> Any:
@@ -1215,28 +1295,7 @@ def _parsed(known: Option, text: str, where: str) -> Any:
         ) from None
 
 
-def refused_setting(name: str, where: str) -> ConfigError | None:
-    """Why a setting of Debezium is none here, for those of which the reason is worth a word.
-
-    Args:
-        name: as it is given.
-        where: what a name is called in errors.
-    """
-    if not name.lower().replace("-", ".").startswith(_SELECT_OVERRIDES):
-        return None
-    return ConfigError(
-        f"{where} `{_SELECT_OVERRIDES}` is not supported",
-        "rows are read as of a position of the log, by undoing later changes; the log does not know which "
-        "rows another SELECT would return, or what it computes",
-        "leave rows out by a transform's `filter`, which holds for the log, too; leave columns out by "
-        "`column.exclude.list`; read only some rows again by a signal's `additional-conditions`",
-        code="TR-1018",
-    )
-
-
 def _unknown(name: str, where: str) -> ConfigError:
-    if (error := refused_setting(name, where)) is not None:
-        return error
     near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     return ConfigError(
         f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),
@@ -1429,18 +1488,25 @@ def _check_ending(options: SourceOptions, where: str) -> None:
 
 def _check_snapshot_tables(options: SourceOptions, where: str) -> None:
     """Reject a list of tables to read beside options with which it cannot be kept."""
-    if not options.snapshot_include_collection_list:
-        return
-    if options.starting_position not in ("initial", "snapshot"):
+    for name, given, starts in (
+        (_SNAPSHOT_TABLES, options.snapshot_include_collection_list, ("initial", "snapshot")),
+        (OVERRIDES, options.snapshot_overridden, ("initial",)),
+    ):
+        if given:
+            _check_partial(options, name, starts, where)
+
+
+def _check_partial(options: SourceOptions, setting: str, starts: Collection[str], where: str) -> None:
+    if options.starting_position not in starts:
         raise ConfigError(
-            f"{where} `{_SNAPSHOT_TABLES}` has no effect here",
-            f"with `startingPosition` `{options.starting_position}` no table is read first",
+            f"{where} `{setting}` has no effect here",
+            f"found `startingPosition` `{options.starting_position}`; needed {' or '.join(starts)}",
             "leave it out",
             code="TR-1011",
         )
     if options.on_position_lost == "refresh":
         raise ConfigError(
-            f"{where}s `{_SNAPSHOT_TABLES}` and `onPositionLost: refresh` exclude each other",
+            f"{where}s `{setting}` and `onPositionLost: refresh` exclude each other",
             "tables that are not read could not be made complete behind a part of the log that is lost",
             "leave one of them out",
             code="TR-1005",

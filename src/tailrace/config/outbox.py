@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from tailrace.config.java_patterns import Replacement
 from tailrace.config.secret import shown
 from tailrace.errors import ConfigError
-
-_GROUP = re.compile(r"\$\{(\w+)\}|\$(\d+)")
 
 
 class InvalidOperation(StrEnum):
@@ -23,6 +22,22 @@ class InvalidOperation(StrEnum):
     WARN = "warn"
     ERROR = "error"
     FATAL = "fatal"
+
+
+class NullFields(StrEnum):
+    """What becomes of fields of an expanded payload that are null: `table.json.payload.null.behavior`."""
+
+    #: They are left out, as empty arrays are.
+    IGNORE = "ignore"
+    #: They are written.
+    OPTIONAL_BYTES = "optional_bytes"
+
+
+class MissingColumn(StrEnum):
+    """What an additional column that the table does not have is: `table.field.additional.missing`."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
 
 
 class ConnectConverter(StrEnum):
@@ -38,12 +53,12 @@ class Placement:
 
     Args:
         column: the column.
-        where: a header, or the value, which is then an object.
+        where: a header; or the value, which is then an object; or the number of the partition.
         name: the name of the header or of the value's field.
     """
 
     column: str
-    where: Literal["header", "envelope"]
+    where: Literal["header", "envelope", "partition"]
     name: str
 
 
@@ -57,9 +72,11 @@ class OutboxSettings:
         table_field_event_key: the column of the message key.
         table_field_event_payload: the column of the value.
         table_field_event_timestamp: the column of the message's timestamp; default: when it is written.
-        table_fields_additional_placement: further columns, each `COLUMN:header[:NAME]` or
-            `COLUMN:envelope[:NAME]`.
+        table_fields_additional_placement: further columns, each `COLUMN:header[:NAME]`,
+            `COLUMN:envelope[:NAME]` or `COLUMN:partition`.
+        table_field_additional_missing: what such a column is that the table does not have.
         table_expand_json_payload: whether text that is a JSON object or array is written as that.
+        table_json_payload_null_behavior: what becomes of their fields that are null.
         table_op_invalid_behavior: what becomes of an update.
         route_by_field: the column that decides the topic.
         route_topic_regex: what its value must match for `route_topic_replacement` to count.
@@ -78,7 +95,9 @@ class OutboxSettings:
     table_field_event_payload: str = "payload"
     table_field_event_timestamp: str | None = None
     table_fields_additional_placement: tuple[str, ...] = ()
+    table_field_additional_missing: MissingColumn = MissingColumn.ERROR
     table_expand_json_payload: bool = False
+    table_json_payload_null_behavior: NullFields = NullFields.OPTIONAL_BYTES
     table_op_invalid_behavior: InvalidOperation = InvalidOperation.WARN
     route_by_field: str = "aggregatetype"
     route_topic_regex: str = "(?<routedByValue>.*)"
@@ -97,15 +116,7 @@ class OutboxSettings:
             )
         for pattern in self.tables:
             _compiled(pattern, "tables")
-        groups = _compiled(python_pattern(self.route_topic_regex), "route-topic-regex")
-        for name, number in _GROUP.findall(self.route_topic_replacement):
-            if (name and name not in groups.groupindex) or int(number or 0) > groups.groups:
-                raise ConfigError(
-                    "a group that does not exist is named at `sink.outbox.route-topic-replacement`",
-                    f"found {shown(name or number)}, which `route-topic-regex` does not have",
-                    "a named group is written (?<name>...) there, and ${name} here",
-                    code="TR-1010",
-                )
+        self._routing  # noqa: B018 - checked
         names = [placement.name for placement in self.placements if placement.where == "envelope"]
         headers = [placement.name for placement in self.placements if placement.where == "header"]
         twice = [n for n in names if names.count(n) > 1 or n == "payload"]
@@ -116,6 +127,20 @@ class OutboxSettings:
                 f"found {shown(twice[0])} twice; the header `id` and the field `payload` are there already",
                 "name one differently: COLUMN:header:NAME",
                 code="TR-1010",
+            )
+        if sum(placement.where == "partition" for placement in self.placements) > 1:
+            raise ConfigError(
+                "several columns are the partition at `sink.outbox.table-fields-additional-placement`",
+                "a message has one partition",
+                "name one column",
+                code="TR-1010",
+            )
+        if self.table_json_payload_null_behavior is NullFields.IGNORE and not self.table_expand_json_payload:
+            raise ConfigError(
+                "`sink.outbox.table-json-payload-null-behavior` has no meaning here",
+                "payloads are texts without `table-expand-json-payload`",
+                "remove the setting",
+                code="TR-1011",
             )
         if self.value_converter is ConnectConverter.STRING and (
             self.table_expand_json_payload or self.is_enveloped
@@ -133,6 +158,11 @@ class OutboxSettings:
         return tuple(_placement(text) for text in self.table_fields_additional_placement)
 
     @property
+    def partition_column(self) -> str | None:
+        """The column of the number of the partition."""
+        return next((p.column for p in self.placements if p.where == "partition"), None)
+
+    @property
     def is_enveloped(self) -> bool:
         """Whether values are objects with the payload and further columns."""
         return any(placement.where == "envelope" for placement in self.placements)
@@ -147,12 +177,13 @@ class OutboxSettings:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are needed."""
+        is_needed = self.table_field_additional_missing is MissingColumn.ERROR
         named = [
             self.table_field_event_id,
             self.table_field_event_key,
             self.table_field_event_payload,
             self.route_by_field,
-            *(placement.column for placement in self.placements),
+            *(placement.column for placement in self.placements if is_needed),
         ]
         if self.table_field_event_timestamp is not None:
             named.append(self.table_field_event_timestamp)
@@ -160,15 +191,13 @@ class OutboxSettings:
 
     def topic(self, value: str) -> str:
         """The topic of events with `value` in the column `route_by_field`, as by Connect's RegexRouter."""
-        found = re.fullmatch(python_pattern(self.route_topic_regex), value, re.DOTALL)
-        if found is None:
-            return value
-        return _GROUP.sub(lambda m: found[m[1] or int(m[2])] or "", self.route_topic_replacement)
+        found = self._routing.of(value)
+        return value if found is None else found
 
-
-def python_pattern(pattern: str) -> str:
-    """A regular expression of Java as one of Python: named groups are written differently."""
-    return re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern)
+    @property
+    def _routing(self) -> Replacement:
+        settings = ("sink.outbox.route-topic-regex", "sink.outbox.route-topic-replacement")
+        return Replacement(self.route_topic_regex, self.route_topic_replacement, settings)
 
 
 def matches(patterns: Sequence[str], name: str) -> bool:
@@ -191,12 +220,11 @@ def _placement(text: str) -> Placement:
     match where:
         case "header" | "envelope" if column:
             return Placement(column, where, name or column)
+        case "partition" if column and not name:
+            return Placement(column, where, column)
         case _:
             raise ConfigError(
                 "an item is wrong at `sink.outbox.table-fields-additional-placement`",
-                f"found {shown(text)}, needed COLUMN:header[:NAME] or COLUMN:envelope[:NAME]",
-                "a partition cannot be given: the message key decides it, so that the order of a key holds"
-                if where == "partition"
-                else None,
+                f"found {shown(text)}; needed COLUMN:header[:NAME], COLUMN:envelope[:NAME], COLUMN:partition",
                 code="TR-1010",
             )

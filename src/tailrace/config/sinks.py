@@ -14,6 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tailrace.config.flat_fields import DELETED, AddedField, added_fields
+from tailrace.config.java_patterns import Replacement
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
@@ -394,6 +395,14 @@ class KeyEncoding(StrEnum):
     PROTOBUF = "protobuf"
 
 
+#: Settings of flat rows alone.
+_OF_FLAT_ROWS = (
+    "add_fields",
+    "add_fields_prefix",
+    "add_headers",
+    "add_headers_prefix",
+    "delete_tombstone_handling_mode",
+)
 #: Values of `skipped-operations`.
 SKIPPABLE = ("c", "u", "d", "t", "none")
 
@@ -406,14 +415,33 @@ class ValueEncoding(StrEnum):
     AVRO = "avro"
     PROTOBUF = "protobuf"
     FLAT_JSON = "flat-json"
+    FLAT_AVRO = "flat-avro"
+    CLOUDEVENTS = "cloudevents"
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether values are rows alone."""
+        return self in (ValueEncoding.FLAT_JSON, ValueEncoding.FLAT_AVRO)
 
 
 class DeleteHandling(StrEnum):
-    """What `flat-json` writes for a delete: Debezium's `delete.tombstone.handling.mode`."""
+    """What a delete is among flat rows: Debezium's `delete.tombstone.handling.mode`."""
 
+    DROP = "drop"
     TOMBSTONE = "tombstone"
+    #: The same messages as TOMBSTONE.
+    DELETE_TO_TOMBSTONE = "delete-to-tombstone"
     REWRITE = "rewrite"
     REWRITE_WITH_TOMBSTONE = "rewrite-with-tombstone"
+
+
+class TopicByValue(StrEnum):
+    """What the values of the columns of `topic-by` are."""
+
+    #: Behind the name of the table's topic and a dot.
+    SUFFIX = "suffix"
+    #: The names of topics.
+    TOPIC = "topic"
 
 
 class SubjectNames(StrEnum):
@@ -440,9 +468,12 @@ class KafkaSettings(MessageSettings):
         schema_registry_ca: certificates to trust instead of the system's, a PEM file.
         schema_registry_register: whether schemas that the registry does not know are registered.
         subject_names: how subjects are named.
-        delete_tombstone_handling_mode: what `flat-json` writes for a delete.
-        add_fields: fields of the envelope that `flat-json` adds to a row, each `[STRUCT.]FIELD[:NAME]`.
+        delete_tombstone_handling_mode: what a delete is among flat rows.
+        add_fields: fields of the envelope that a flat row has, too, each `[STRUCT.]FIELD[:NAME]`.
         add_fields_prefix: begins the names of these fields.
+        add_headers: the same for headers of a flat row.
+        add_headers_prefix: begins the names of these headers.
+        extension_attributes_enable: whether CloudEvents have Debezium's attributes.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
         extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
@@ -466,6 +497,14 @@ class KafkaSettings(MessageSettings):
         message_key_columns: Debezium's `message.key.columns`: `TABLE:COLUMN,COLUMN;TABLE:COLUMN`.
         partition_by: columns of message keys that decide the partition, likewise.
         topic_by: a column of message keys whose value is part of the topic's name, likewise.
+        topic_by_value: whether this value ends the topic's name, or is the name.
+        topic_regex: a pattern of the names of tables' topics, in Java's syntax: those that it matches get the
+            name `topic_replacement`, as by Debezium's transform ByLogicalTableRouter.
+        topic_replacement: that name, with `$1` or `${name}` for groups.
+        key_enforce_uniqueness: whether the keys of these tables have a field that tells the tables apart.
+        key_field_name: its name.
+        key_field_regex: a pattern of the name of the topic that a table would have, which is the default.
+        key_field_replacement: what the field has where the pattern matches.
         headers: headers that each message of a change has, with their text.
 
     Raises:
@@ -488,6 +527,9 @@ class KafkaSettings(MessageSettings):
     delete_tombstone_handling_mode: DeleteHandling = DeleteHandling.TOMBSTONE
     add_fields: tuple[str, ...] = ()
     add_fields_prefix: str = "__"
+    add_headers: tuple[str, ...] = ()
+    add_headers_prefix: str = "__"
+    extension_attributes_enable: bool = True
     schemas_enable: bool = False
     tombstones: bool = True
     extended_headers_enabled: bool = False
@@ -507,6 +549,13 @@ class KafkaSettings(MessageSettings):
     message_key_columns: str = ""
     partition_by: str = ""
     topic_by: str = ""
+    topic_by_value: TopicByValue = TopicByValue.SUFFIX
+    topic_regex: str | None = None
+    topic_replacement: str | None = None
+    key_enforce_uniqueness: bool = True
+    key_field_name: str = "__dbz__physicalTableIdentifier"
+    key_field_regex: str | None = None
+    key_field_replacement: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -520,7 +569,7 @@ class KafkaSettings(MessageSettings):
                     else "use `properties`: {sasl.username: ..., sasl.password: ...}",
                     code="TR-1013",
                 )
-        needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf"}
+        needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf", "flat-avro"}
         if needs and self.schema_registry_url is None:
             raise ConfigError(
                 "`sink.schema-registry-url` is missing",
@@ -531,6 +580,13 @@ class KafkaSettings(MessageSettings):
         check_positive(self, "parallelism", "max_quarantined")
         self._check_skipped()
         self._check_flat()
+        if not self.extension_attributes_enable and self.value_format is not ValueEncoding.CLOUDEVENTS:
+            raise ConfigError(
+                "`sink.extension-attributes-enable` has no meaning here",
+                f"found `value-format: {self.value_format.value}`, needed cloudevents",
+                "remove the setting",
+                code="TR-1011",
+            )
         self.key_columns, self.partition_columns  # noqa: B018 - checked
         if self.topic_columns is not None and "t" not in self.skipped_operations:
             raise ConfigError(
@@ -539,7 +595,39 @@ class KafkaSettings(MessageSettings):
                 "add `t`",
                 code="TR-1010",
             )
+        if self.topic_columns is None and self.topic_by_value is TopicByValue.TOPIC:
+            raise ConfigError(
+                "`sink.topic-by-value` has no meaning here",
+                "`topic-by` names no column",
+                "set `topic-by`, or remove `topic-by-value`",
+                code="TR-1011",
+            )
+        self._check_routing()
         self._check_headers()
+
+    def _check_routing(self) -> None:
+        for one, other in (
+            ("topic-regex", "topic-replacement"),
+            ("key-field-regex", "key-field-replacement"),
+        ):
+            given = [name for name in (one, other) if getattr(self, name.replace("-", "_")) is not None]
+            if len(given) == 1:
+                raise ConfigError(
+                    f"`sink.{given[0]}` needs `{other if given[0] == one else one}`",
+                    "a pattern and what replaces a name belong together",
+                    f"set `{one}` and `{other}`",
+                    code="TR-1006",
+                )
+        of_key = ("key_enforce_uniqueness", "key_field_name", "key_field_regex")
+        changed = [name for name in of_key if getattr(self, name) != getattr(KafkaSettings, name)]
+        if changed and (self.topic_regex is None or (not self.key_enforce_uniqueness and len(changed) > 1)):
+            raise ConfigError(
+                f"`sink.{changed[-1].replace('_', '-')}` has no meaning here",
+                "keys get a field where `topic-regex` replaces topics, if `key-enforce-uniqueness` is true",
+                "remove the setting",
+                code="TR-1011",
+            )
+        self.topic_routing, self.key_routing  # noqa: B018 - checked
 
     def _check_skipped(self) -> None:
         given = self.skipped_operations
@@ -551,7 +639,7 @@ class KafkaSettings(MessageSettings):
                     "skipped-operations: t leaves out TRUNCATE; none: nothing",
                     code="TR-1008",
                 )
-        if "t" not in given and self.value_format in (ValueEncoding.CANAL_JSON, ValueEncoding.FLAT_JSON):
+        if "t" not in given and (self.value_format is ValueEncoding.CANAL_JSON or self.value_format.is_flat):
             raise ConfigError(
                 f"`sink.skipped-operations` must have `t` with `value-format: {self.value_format.value}`",
                 "messages of TRUNCATE are Debezium's",
@@ -577,44 +665,47 @@ class KafkaSettings(MessageSettings):
                 )
 
     def _check_flat(self) -> None:
-        if self.value_format is not ValueEncoding.FLAT_JSON:
-            for field_name in ("add_fields", "add_fields_prefix", "delete_tombstone_handling_mode"):
+        if not self.value_format.is_flat:
+            for field_name in _OF_FLAT_ROWS:
                 if getattr(self, field_name) != getattr(KafkaSettings, field_name):
                     name = field_name.replace("_", "-")
                     raise ConfigError(
                         f"`sink.{name}` has no meaning here",
-                        f"found `value-format: {self.value_format.value}`, needed flat-json",
+                        f"found `value-format: {self.value_format.value}`, needed flat-json or flat-avro",
                         f"set value-format: flat-json, or remove `{name}`",
                         code="TR-1011",
                     )
             return
         if not self.tombstones:
             raise ConfigError(
-                "`sink.tombstones` must be true with `value-format: flat-json`",
+                f"`sink.tombstones` must be true with `value-format: {self.value_format.value}`",
                 "`delete-tombstone-handling-mode` says what a delete becomes",
-                "delete-tombstone-handling-mode: rewrite; or skipped-operations: d,t to leave deletes out",
-                code="TR-1010",
-            )
-        if self.schemas_enable:
-            raise ConfigError(
-                "`sink.schemas-enable` must be false with `value-format: flat-json`",
-                "flat rows are written without a schema",
-                "remove the setting, or set value-format: debezium-json",
+                "delete-tombstone-handling-mode: rewrite; or drop to leave deletes out",
                 code="TR-1010",
             )
         names = [field.name for field in self.fields_to_add]
-        if DELETED in names and self.delete_tombstone_handling_mode is not DeleteHandling.TOMBSTONE:
+        deletes = self.delete_tombstone_handling_mode
+        if DELETED in names and deletes in (DeleteHandling.REWRITE, DeleteHandling.REWRITE_WITH_TOMBSTONE):
             raise ConfigError(
                 f"an item of `sink.add-fields` gets the name `{DELETED}`",
                 "`delete-tombstone-handling-mode` adds a field of this name",
                 "name the item differently: FIELD:NAME",
                 code="TR-1010",
             )
-        needs_order = any(field.struct == "transaction" for field in self.fields_to_add)
+        for added in self.fields_in_headers:
+            if added.name in self.headers or added.name.startswith(("__debezium.", "__tailrace.")):
+                raise ConfigError(
+                    f"an item of `sink.add-headers` gets the name {shown(added.name)}",
+                    "another header has it",
+                    "name the item differently: FIELD:NAME",
+                    code="TR-1010",
+                )
+        shown_fields = (*self.fields_to_add, *self.fields_in_headers)
+        needs_order = any(field.struct == "transaction" for field in shown_fields)
         if needs_order and not self.provide_transaction_metadata:
             raise ConfigError(
                 "`sink.provide-transaction-metadata` must be true here",
-                "`add-fields` names fields of `transaction`, which are null without it",
+                "`add-fields` or `add-headers` names fields of `transaction`, which are null without it",
                 "provide-transaction-metadata: true",
                 code="TR-1010",
             )
@@ -635,14 +726,37 @@ class KafkaSettings(MessageSettings):
         return TableColumns.parse(self.topic_by, "topic-by")
 
     @property
+    def topic_routing(self) -> Replacement | None:
+        """What replaces the names of tables' topics."""
+        if self.topic_regex is None or self.topic_replacement is None:
+            return None
+        settings = ("sink.topic-regex", "sink.topic-replacement")
+        return Replacement(self.topic_regex, self.topic_replacement, settings)
+
+    @property
+    def key_routing(self) -> Replacement | None:
+        """What makes the value of the field that keys get; None: it is the name of the topic."""
+        if self.key_field_regex is None or self.key_field_replacement is None:
+            return None
+        settings = ("sink.key-field-regex", "sink.key-field-replacement")
+        return Replacement(self.key_field_regex, self.key_field_replacement, settings)
+
+    @property
     def fields_to_add(self) -> tuple[AddedField, ...]:
         """The fields of `add_fields`."""
         return added_fields(self.add_fields, self.add_fields_prefix)
 
     @property
+    def fields_in_headers(self) -> tuple[AddedField, ...]:
+        """The fields of `add_headers`."""
+        return added_fields(self.add_headers, self.add_headers_prefix, "add-headers")
+
+    @property
     def skipped_letters(self) -> tuple[str, ...]:
         """The letters of the operations that are left out."""
-        return tuple(letter for letter in self.skipped_operations if letter != "none")
+        skipped = [letter for letter in self.skipped_operations if letter != "none"]
+        drops = self.delete_tombstone_handling_mode is DeleteHandling.DROP and "d" not in skipped
+        return tuple([*skipped, "d"] if drops else skipped)
 
     @property
     def carries_schemas(self) -> bool:
@@ -654,8 +768,12 @@ class KafkaSettings(MessageSettings):
         """How keys are encoded."""
         if self.key_format is not None:
             return self.key_format
-        has_schemas = self.value_format in (ValueEncoding.AVRO, ValueEncoding.PROTOBUF)
-        return KeyEncoding(self.value_format.value) if has_schemas else KeyEncoding.JSON
+        match self.value_format:
+            case ValueEncoding.AVRO | ValueEncoding.FLAT_AVRO:
+                return KeyEncoding.AVRO
+            case ValueEncoding.PROTOBUF:
+                return KeyEncoding.PROTOBUF
+        return KeyEncoding.JSON
 
 
 @dataclass(frozen=True)

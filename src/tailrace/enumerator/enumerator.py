@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
+from tailrace.config.snapshot_overrides import OVERRIDES
 from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
@@ -54,6 +55,7 @@ from tailrace.enumerator.stream_end import StreamEnd
 from tailrace.enumerator.stream_keys import with_keys
 from tailrace.enumerator.table_setting import Decision, patterns_of
 from tailrace.errors import (
+    ConfigError,
     PositionLostError,
     SchemaMismatchError,
     ServerChangedError,
@@ -63,6 +65,7 @@ from tailrace.errors import (
     coded,
 )
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.condition import condition_problem
 from tailrace.model.ending import not_as_of_end
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
@@ -73,6 +76,7 @@ from tailrace.sources.base import (
     GONE,
     TRUNCATED,
     Activity,
+    CapturedTable,
     LoadWatch,
     Log,
     LogClock,
@@ -582,10 +586,33 @@ class Enumerator:
         """Begin to read a table that is new to the stream, or only to follow it."""
         table = self._captured.tables[name]
         if not self._options.reads_rows_of(name):
-            return offset.with_done(name, None).with_partial({*offset.partial, name})
+            offset = offset.with_done(name, None).with_partial({*offset.partial, name})
+            where = self._options.first_rows_of(name)
+            if where is None:
+                return offset
+            self._require_condition(table, where)
+            return to_reread(offset, table, where=where)
         if offset.forgot:  # perhaps a dropped table's name: its target may hold rows
             return to_reread(offset, table)
         return offset.with_table(name, TableProgress(estimated=table.estimated_rows))
+
+    def _require_condition(self, table: CapturedTable, where: str) -> None:
+        """Check the condition of the rows that are read of a table first.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        schema = table.schema
+        problem = "rows of a table without a key cannot be replaced one by one" if not schema.key else None
+        problem = problem or condition_problem(where, [c.name for c in schema.columns], self._options.dialect)
+        problem = problem or self._source.condition_problem(schema, where)
+        if problem is not None:
+            raise ConfigError(
+                f"`{OVERRIDES}` cannot be taken for table `{schema.id}`",
+                problem,
+                "correct the condition, or leave the table out of the option",
+                code="TR-1018",
+            )
 
     def _rejoin(self, start: StreamOffset) -> StreamOffset:
         """Continue behind a part of the log that is lost: every table is read again."""

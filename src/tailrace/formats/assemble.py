@@ -17,7 +17,8 @@ from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.debezium.flattened import Flat, FlatEncoding
+from tailrace.formats.debezium.cloudevents import CloudEventsEncoding
+from tailrace.formats.debezium.flattened import Flat, FlatAvroEncoding, FlatEncoding, FlatHeaders
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.formats.encodings.avro import AvroEncoding
@@ -28,7 +29,9 @@ from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
 
 KeyEncoding = Literal["json", "avro", "protobuf"]
-ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf", "flat-json"]
+ValueEncoding = Literal[
+    "debezium-json", "canal-json", "avro", "protobuf", "flat-json", "flat-avro", "cloudevents"
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class KeyValueFormat:
         json_schemas: whether headers carry their Connect schema.
         context: Debezium's context headers, by the suffix of their names.
         headers: headers that each message has, with their text.
+        added: headers of flat rows; None: none.
     """
 
     topics: Topics
@@ -78,6 +82,7 @@ class KeyValueFormat:
     json_schemas: bool = False
     context: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
+    added: FlatHeaders | None = None
 
     def topic(self, table: TableId) -> str:
         """See MessageFormat."""
@@ -101,19 +106,36 @@ class KeyValueFormat:
         """See MessageFormat."""
         keys, values = self.key.keys(batch, ids), self.value.values(batch, now_ms, ids)
         own = np.arange(len(batch))
-        headers = headers_of(
-            batch, keys, own, schemas=self.json_schemas, context=self.context, constants=self.headers
-        )
+        added = None if self.added is None else self.added.values(batch, now_ms)
+        headers = self._headers(batch, keys, added)
         deletes = operations(batch) == OP_DELETE
         if self.tombstones and self.value.has_tombstones and deletes.any():
             change_of = np.repeat(own, 1 + deletes)
             is_tombstone = np.diff(change_of, prepend=-1) == 0
-            keys, headers = (array.take(pa.array(change_of)) for array in (keys, headers))
+            of_change = headers.take(pa.array(change_of))
+            if self.added is not None and added:
+                others = self._headers(batch, keys, self.added.of_tombstones(len(batch)))
+                at = np.where(is_tombstone, change_of + len(batch), change_of)
+                of_change = pa.concat_arrays([headers, others]).take(pa.array(at))
+            keys, headers = keys.take(pa.array(change_of)), of_change
             values = values.take(pa.array(change_of, mask=is_tombstone))
         topic = pa.scalar(self.topic(batch.table.id), pa.string())
         n = len(values)
         columns = [pa.repeat(topic, n), keys, values, headers, pa.nulls(n, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
+
+    def _headers(
+        self, batch: ChangeBatch, keys: pa.Array, added: Mapping[str, pa.Array] | None
+    ) -> pa.ListArray:
+        return headers_of(
+            batch,
+            keys,
+            np.arange(len(batch)),
+            schemas=self.json_schemas,
+            context=self.context,
+            added=added,
+            constants=self.headers,
+        )
 
 
 def key_value_format(
@@ -126,6 +148,7 @@ def key_value_format(
     context: Mapping[str, str] | None = None,
     flat: Flat | None = None,
     headers: Mapping[str, str] | None = None,
+    extensions: bool = True,
 ) -> KeyValueFormat:
     """Create the format that the options select.
 
@@ -136,8 +159,9 @@ def key_value_format(
         schemas: Debezium's `schemas.enable`: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`.
         context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
-        flat: what `flat-json` writes; None: rows alone.
+        flat: what `flat-json` and `flat-avro` write; None: rows alone.
         headers: headers that each message has, with their text.
+        extensions: whether CloudEvents have Debezium's attributes.
 
     Raises:
         ConfigError: `flat` names a field that the source's kind does not have.
@@ -152,10 +176,15 @@ def key_value_format(
                 return ProtobufEncoding(envelopes)
             case "flat-json":
                 return FlatEncoding(format_, flat or Flat())
+            case "flat-avro":
+                return FlatAvroEncoding(envelopes, flat or Flat())
+            case "cloudevents":
+                return CloudEventsEncoding(format_, extensions)
             case "canal-json":
                 return CanalEncoding(format_)
             case "json" | "debezium-json":
                 return JsonEncoding(format_)
 
     parts = encoding(key), encoding(value)
-    return KeyValueFormat(envelopes.topics, *parts, tombstones, schemas, context, headers)
+    added = FlatHeaders(flat.headers, envelopes, schemas) if flat is not None and flat.headers else None
+    return KeyValueFormat(envelopes.topics, *parts, tombstones, schemas, context, headers, added)

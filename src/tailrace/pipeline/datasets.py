@@ -22,10 +22,10 @@ from tailrace.config.sinks import (
     ReplicaSettings,
     SinkSettings,
 )
-from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.iceberg.names import identifier, location
+from tailrace.sinks.kafka.names import topics_of
 from tailrace.sinks.nats.names import subject
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
@@ -63,7 +63,7 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
             return None
         case KafkaSettings():
             server = settings.bootstrap_servers.partition(",")[0].strip()
-            return DatasetName(f"kafka://{server}", Topics(settings.topic_prefix, router).topic(table))
+            return DatasetName(f"kafka://{server}", topics_of(settings, router, messages=True).topic(table))
         case RocketMqSettings():
             topic = topic_name(settings.topic_prefix, router.target(table), table)
             return DatasetName(f"rocketmq://{settings.addresses[0]}", topic)

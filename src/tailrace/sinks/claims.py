@@ -26,13 +26,19 @@ class Claims:
         locations: gives the locations of a table. A location inside another one (after a `/`) conflicts with
             it.
         reserved: locations that the sink itself needs, and their purpose.
+        is_merged: whether the sink brings two tables with one location together itself.
     """
 
     def __init__(
-        self, router: Router, locations: Locations, reserved: Mapping[str, str] | None = None
+        self,
+        router: Router,
+        locations: Locations,
+        reserved: Mapping[str, str] | None = None,
+        is_merged: Callable[[TableId, TableId], bool] = lambda *_: False,
     ) -> None:
         self.router = router
         self._locations = locations
+        self._is_merged = is_merged
         self._reserved = dict(reserved or {})
         self._known: set[TableId] = set()
         self._by_target: dict[str, list[TableId]] = {}
@@ -81,7 +87,8 @@ class Claims:
                 code="TR-1506",
             )
         holder = self._holders.setdefault(location, table)
-        if holder != table and not self.router.are_brought_together(holder, table):
+        together = self.router.are_brought_together(holder, table) or self._is_merged(holder, table)
+        if holder != table and not together:
             raise _one_target(holder, table, f"both go to `{location}`")
         parents = [location[:end] for end, character in enumerate(location) if character == "/"]
         other = next((self._holders[path] for path in parents if path in self._holders), None)

@@ -17,6 +17,7 @@ from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
+from tailrace.reader.masks import Masks
 from tailrace.reader.snapshot import (
     read_snapshot,
     read_until_end,
@@ -77,6 +78,10 @@ def read_split(
             skips_unchanged = options.columns.skips_unchanged
             changes = in_share(_log(split, session, skips_unchanged=skips_unchanged), split.share)
             point = "log.batch"
+        if options.column_masks:
+            changes = Masks(options.column_masks, options.column_mask_salt.resolve().encode()).changes(
+                changes
+            )
         for rows in layout.rows(changes):
             yield rows
             failpoint(point)

@@ -97,7 +97,11 @@ def verify(
         # more than in a pipeline's session: keys and hashes are small
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     checkpoint = Checkpoint(pipeline.checkpoint)
-    routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))
+    routing = Routing(
+        Router(pipeline.routes, pipeline.source_name),
+        Transforms(pipeline.transforms),
+        pipeline.source.column_masks,
+    )
     stopping = threading.Event()
 
     def opened() -> tuple[ComparedTargets, PlannedBatch]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
-from tailrace.model.table import TableId
+from tailrace.model.column_mask import ColumnMask
+from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.rules import Transforms
 from tailrace.sinks.route import Router
 from tailrace.sources.base import Source
@@ -21,10 +23,12 @@ class Routing:
     Args:
         router: the pipeline's routes.
         transforms: the pipeline's transforms.
+        masks: the columns' masks.
     """
 
     router: Router
     transforms: Transforms
+    masks: Sequence[ColumnMask] = ()
 
     def target(self, table: TableId) -> str:
         """The name of the table's target."""
@@ -33,6 +37,10 @@ class Routing:
     def transforms_rows(self, table: TableId) -> bool:
         """Whether rows of the table are changed on their way to the target."""
         return bool(self.transforms.rule(table))
+
+    def masks_columns(self, table: TableSchema) -> bool:
+        """Whether values of the table are masked."""
+        return any(mask.has(table.id, column.name) for mask in self.masks for column in table.columns)
 
     def shard(self, table: TableId) -> tuple[str, str] | None:
         """The column that tells the table's rows from others of its target, and what it holds in them."""
@@ -101,6 +109,8 @@ def tables_by_target(
             skipped.append((name, f"the stream follows `{which}` without earlier rows"))
         elif routing.transforms_rows(found[name].schema.id):
             skipped.append((name, "the pipeline transforms its rows"))
+        elif routing.masks_columns(found[name].schema):
+            skipped.append((name, "its columns are masked"))
         elif name in alone and routing.router.source:
             # commits of a shared Delta table do not tell whose batch they are
             skipped.append((name, "other sources may write its target, whose batches have other numbers"))

@@ -58,12 +58,13 @@ def test_lists_of_what_is_left_out_may_be_lists() -> None:
     assert source.column_exclude_list == (".*[.]t[.]a", ".*[.]t[.]b{1,2}")
 
 
-def test_setting_of_debezium_that_is_refused_is_named_with_the_reason() -> None:
-    given = changed("  maxBytesPerTrigger: 16m", "  snapshot.select.statement.overrides: shop.orders")
-    with pytest.raises(
-        ConfigError, match=r"`snapshot\.select\.statement\.overrides` is not supported"
-    ) as error:
-        parse_pipeline(given)
+def test_rows_that_are_read_first_are_named_by_statements() -> None:
+    name = "snapshot.select.statement.overrides"
+    lines = [f"  {name}: [shop.orders]", f"  {name}.shop.orders: SELECT * FROM shop.orders WHERE id > 7"]
+    source = parse_pipeline(changed("  maxBytesPerTrigger: 16m", "\n".join(lines))).source
+    assert source.first_rows_of("shop.orders") == "id > 7"
+    with pytest.raises(ConfigError, match="cannot be taken") as error:
+        parse_pipeline(changed("  maxBytesPerTrigger: 16m", lines[0]))
     assert error.value.code == "TR-1018"
 
 
@@ -257,10 +258,15 @@ def test_skipped_operations_are_debeziums(given: str, message: str) -> None:
         ("add-fields-prefix: x", "`sink.add-fields-prefix` has no meaning here"),
         ("delete-tombstone-handling-mode: rewrite", "`sink.delete-tombstone-handling-mode` has no meaning"),
         ("value-format: flat-json, tombstones: false", "`sink.tombstones` must be true"),
-        ("value-format: flat-json, schemas-enable: true", "`sink.schemas-enable` must be false"),
+        ("value-format: flat-avro", "`sink.schema-registry-url` is missing"),
         ("value-format: flat-json, skipped-operations: none", "must have `t` with `value-format: flat-json`"),
-        ("value-format: flat-json, delete-tombstone-handling-mode: drop", "unknown value `drop`"),
-        ("value-format: flat-json, add-fields: before.x", "`sink.add-fields` is wrong"),
+        ("value-format: flat-json, delete-tombstone-handling-mode: keep", "unknown value `keep`"),
+        ("value-format: flat-json, add-fields: row.x", "`sink.add-fields` is wrong"),
+        ("value-format: flat-json, add-headers: row.x", "`sink.add-headers` is wrong"),
+        ("value-format: flat-json, add-headers: id", "provide-transaction-metadata` must be true"),
+        ("value-format: flat-json, add-headers: op, headers: {__op: a}", "gets the name `__op`"),
+        ("extension-attributes-enable: false", "`sink.extension-attributes-enable` has no meaning here"),
+        ("add-headers: op", "`sink.add-headers` has no meaning here"),
         ("value-format: flat-json, add-fields: transaction.gtid", "names a field that no message has"),
         ("value-format: flat-json, add-fields: 'table,source.ts_ms:table'", "give the same name"),
         ("value-format: flat-json, add-fields: total_order", "provide-transaction-metadata` must be true"),
@@ -352,3 +358,23 @@ def test_renamed_columns_are_followed_only_if_all_targets_do(
         with pytest.raises(ConfigError, match="former-columns") as raised:
             pipeline(", former-columns: follow")
         assert raised.value.code == "TR-1033"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("topic-regex: a", "`sink.topic-regex` needs `topic-replacement`"),
+        ("key-field-replacement: a", "`sink.key-field-replacement` needs `key-field-regex`"),
+        ("key-field-name: a", "`sink.key-field-name` has no meaning here"),
+        ("topic-regex: '(', topic-replacement: a", "no regular expression at `sink.topic-regex`"),
+        ("topic-regex: a, topic-replacement: $1", "a group that does not exist"),
+        (
+            "topic-regex: a, topic-replacement: b, key-enforce-uniqueness: false, key-field-name: c",
+            "`sink.key-field-name` has no meaning here",
+        ),
+        ("topic-by-value: topic", "`sink.topic-by-value` has no meaning here"),
+    ],
+)
+def test_names_of_topics_that_cannot_be_made_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_pipeline(_with_kafka(given))

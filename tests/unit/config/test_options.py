@@ -125,12 +125,46 @@ def test_lists_that_do_not_fit_are_refused(url, given, message):
         parse_options({**GIVEN, "url": url, **dict.fromkeys(given, "shop.t.c")})
 
 
-def test_another_select_for_snapshots_is_refused_with_the_reason():
-    for name in ("snapshot.select.statement.overrides", "snapshot.select.statement.overrides.shop.t"):
-        with pytest.raises(ConfigError, match=r"overrides` is not supported") as error:
-            parse_options({**GIVEN, name: "SELECT * FROM t WHERE secret = 1"})
-        assert error.value.code == "TR-1018"
-        assert "secret" not in str(error.value)
+OVERRIDES = "snapshot.select.statement.overrides"
+
+
+def test_rows_of_a_condition_can_be_read_first():
+    given = {
+        OVERRIDES: "shop.t, shop.Other",
+        f"{OVERRIDES}.shop.t": "select * from `shop`.`t` where a > 'x y' ;",
+        f"{OVERRIDES}.Shop.Other": "SELECT *\nFROM shop.other\nWHERE b = 1 OR c = 2",
+    }
+    options = parse_options({**GIVEN, **given})
+    assert options.first_rows_of("shop.t") == "a > 'x y'"
+    assert options.first_rows_of("shop.OTHER") == "b = 1 OR c = 2"
+    assert (options.first_rows_of("shop.x"), options.reads_rows_of("shop.t")) == (None, False)
+    assert options.reads_rows_of("shop.x")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({OVERRIDES: "shop.t"}, "TR-1018"),
+        ({f"{OVERRIDES}.shop.t": "SELECT * FROM shop.t WHERE secret = 1"}, "TR-1018"),
+        ({OVERRIDES: "shop.t", f"{OVERRIDES}.shop.t": "SELECT secret FROM shop.t WHERE a = 1"}, "TR-1018"),
+        ({OVERRIDES: "shop.t", f"{OVERRIDES}.shop.t": "SELECT * FROM shop.secret WHERE a = 1"}, "TR-1018"),
+        ({OVERRIDES: "shop.t", f"{OVERRIDES}.shop.t": "SELECT * FROM shop.t secret"}, "TR-1018"),
+        ({OVERRIDES: "SELECT secret"}, "TR-1010"),
+        (
+            {
+                OVERRIDES: "shop.t",
+                f"{OVERRIDES}.shop.t": "SELECT * FROM shop.t WHERE a = 1",
+                "startingPosition": "latest",
+            },
+            "TR-1011",
+        ),
+    ],
+)
+def test_another_select_for_snapshots_is_refused_with_the_reason(given, code):
+    with pytest.raises(ConfigError) as error:
+        parse_options({**GIVEN, **given})
+    assert error.value.code == code
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tailrace.config.importing.draft import Draft, DraftEntry
 from tailrace.config.importing.given import Given, json_object, listed, properties, wrong
 from tailrace.config.importing.patterns import any_case
 from tailrace.config.session_statements import is_allowed, session_statements
+from tailrace.config.snapshot_overrides import OVERRIDES, snapshot_overrides
 from tailrace.errors import ConfigError
 
 TOOL = "Debezium"
@@ -263,9 +264,33 @@ def _snapshot(given: Given, made: Draft) -> None:
         made.source["snapshot.include.collection.list"] = DraftEntry(
             listed(subset), "snapshot.include.collection.list"
         )
+    _overrides(given, made, start)
     strategy = given.take("offset.mismatch.strategy")
     if strategy in ("trust_slot", "trust_greater_lsn"):
         made.miss("offset.mismatch.strategy", "a gap is never passed over; see the option onPositionLost")
+
+
+def _overrides(given: Given, made: Draft, start: str) -> None:
+    """Tables of which only some rows are read first."""
+    tables = listed(given.take(OVERRIDES) or "")
+    statements = given.without(f"{OVERRIDES}.")
+    taken = {}
+    for table in tables:
+        name = next((n for n in statements.left() if n.lower() == table.lower()), None)
+        statement = None if name is None else statements.take(name)
+        options = {} if statement is None else {f"{OVERRIDES}.{table}": statement}
+        try:
+            snapshot_overrides((table,), options, "option")
+        except ConfigError as error:
+            made.miss(f"{OVERRIDES}.{table}", f"all rows are read: {error.detail}")
+            continue
+        taken[table] = statement
+    if taken and start != "initial":
+        made.need_not(OVERRIDES, f"with `{start}` no table is read first, or no other rows come")
+    elif taken:
+        made.source[OVERRIDES] = DraftEntry(list(taken), OVERRIDES)
+        for table, statement in taken.items():
+            made.source[f"{OVERRIDES}.{table}"] = DraftEntry(statement, f"{OVERRIDES}.{table}")
 
 
 def _slot(given: Given, made: Draft) -> None:

@@ -12,11 +12,13 @@ from tailrace.config.importing.patterns import any_case
 from tailrace.errors import ConfigError
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
+_CLOUDEVENTS = "io.debezium.converters.CloudEventsConverter"
 #: Converters, and the formats that they are here.
 _CONVERTERS = {
     _JSON: "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
     "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
+    _CLOUDEVENTS: "cloudevents",
 }
 #: Debezium Server's formats, and Kafka Connect's converters.
 _SERVER_FORMATS = {
@@ -24,7 +26,16 @@ _SERVER_FORMATS = {
     "jsonbytearray": _JSON,
     "avro": "io.confluent.connect.avro.AvroConverter",
     "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+    "cloudevents": _CLOUDEVENTS,
 }
+#: Formats of flat rows.
+_FLAT = {"json": "flat-json", "avro": "flat-avro"}
+#: Converters of events of outboxes, which write text and bytes as they are.
+_TEXTS = (
+    "org.apache.kafka.connect.storage.StringConverter",
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "io.debezium.converters.BinaryDataConverter",
+)
 #: Handling modes: settings of the sink by Debezium's names.
 _MODES = (
     "decimal.handling.mode",
@@ -136,8 +147,6 @@ def sink(given: Given, made: Draft, dialect: str, bootstrap_servers: str | None)
     if chain.is_flat and "t" not in skipped:
         made.miss("skipped.operations", "flat rows have no message of TRUNCATE")
         skipped = [letter for letter in skipped if letter != "none"] + ["t"]
-    if chain.drops_deletes(has_tombstones=has_tombstones) and "d" not in skipped:
-        skipped = [*skipped, "d"]
     if skipped != ["t"]:
         section["skipped-operations"] = DraftEntry(skipped, "skipped.operations")
     if given.flag("include.schema.changes", default=True) and dialect != "postgresql":
@@ -180,6 +189,9 @@ def _brokers(given: Given, made: Draft, producer: Given, named: str | None) -> D
 
 
 def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -> None:
+    if chain.outbox:
+        _events(given, made, chain)
+        return
     key = _converter(given, made, "key")
     value = _converter(given, made, "value")
     section = made.sink
@@ -187,33 +199,75 @@ def _formats(given: Given, made: Draft, chain: Chain, *, has_tombstones: bool) -
     for side, found in (("key", key), ("value", value)):
         if found == "json":
             has_schemas[side] = given.flag(f"{side}.converter.schemas.enable", default=True)
+    if value == "cloudevents":
+        has_schemas["value"] = given.flag("value.converter.json.schemas.enable", default=True)
+        _cloudevents(given.without("value.converter."), made)
     registry = {"avro", "protobuf"} & {key, value}
     if registry:
         _registry(given, made, "value" if value in registry else "key")
-    if chain.is_flat and (value != "json" or has_schemas.get("value")):
+    if chain.is_flat and value not in _FLAT:
         made.miss(
             chain.unwrap,
-            "flat rows are written in JSON without schemas alone; messages have Debezium's envelope",
+            f"flat rows are in JSON or Avro, not in {value}; messages have the envelope",
         )
         chain.give_up_flat()
     if chain.is_flat:
-        section["value-format"] = DraftEntry("flat-json", chain.unwrap)
+        section["value-format"] = DraftEntry(_FLAT[value], chain.unwrap)
         for name, entry in chain.settings(has_tombstones=has_tombstones).items():
             section[name] = entry
-        if has_schemas.get("key"):
-            made.miss("key.converter.schemas.enable", "keys have no schema where values have none")
-        if key != "json":
+        if key != value:
             section["key-format"] = DraftEntry(key, "key.converter")
-        return
-    section["value-format"] = DraftEntry("debezium-json" if value == "json" else value, "value.converter")
-    if key != value:
-        section["key-format"] = DraftEntry(key, "key.converter")
+    else:
+        section["value-format"] = DraftEntry("debezium-json" if value == "json" else value, "value.converter")
+        if key != value.replace("cloudevents", "json"):
+            section["key-format"] = DraftEntry(key, "key.converter")
     if len(set(has_schemas.values())) > 1:
         made.miss("key.converter.schemas.enable", "keys have schemas where values have them")
     if has_schemas.get("value", has_schemas.get("key", False)):
         section["schemas-enable"] = DraftEntry(
             value=True, origin="value.converter.schemas.enable", remark="true in Kafka Connect by default"
         )
+
+
+def _events(given: Given, made: Draft, chain: Chain) -> None:
+    """Converters of events of outboxes: the connector has no other tables."""
+    for side in ("key", "value"):
+        name = f"{side}.converter"
+        found = given.take(name)
+        if found == _JSON:
+            chain.outbox[f"{side}-converter"] = DraftEntry("json", name)
+            if given.flag(f"{name}.schemas.enable", default=True):
+                made.miss(f"{name}.schemas.enable", "events have no schema")
+        elif found is None:
+            made.must_set(f"sink.outbox.{side}-converter", f"`{name}` is that of the Kafka Connect worker")
+        elif found not in _TEXTS:
+            made.miss(name, "events are text and bytes as they are, or JSON")
+        given.without(f"{name}.")
+
+
+def _cloudevents(settings: Given, made: Draft) -> None:
+    for name in ("serializer.type", "data.serializer.type"):
+        if (settings.take(name) or "json").lower() != "json":
+            made.miss(settings.named(name), "CloudEvents and their data are JSON")
+    if not settings.flag("extension.attributes.enable", default=True):
+        made.sink["extension-attributes-enable"] = DraftEntry(
+            value=False, origin="value.converter.extension.attributes.enable"
+        )
+    if settings.flag("opentelemetry.tracing.attributes.enable", default=False):
+        made.miss(
+            settings.named("opentelemetry.tracing.attributes.enable"), "no transform writes such a header"
+        )
+    if "header" in (settings.take("metadata.source") or "").replace("traceparent:header", ""):
+        made.miss(settings.named("metadata.source"), "what an event says of itself is from its value")
+    for name in (
+        "schema.cloudevents.name",
+        "schema.name.adjustment.mode",
+        "schema.data.name.source.header.enable",
+    ):
+        if settings.take(name) is not None:
+            made.need_not(settings.named(name), "of Avro")
+    for name in settings.left():
+        made.miss(settings.named(name), "no such setting of CloudEvents here")
 
 
 def _converter(given: Given, made: Draft, side: str) -> str:
@@ -225,7 +279,7 @@ def _converter(given: Given, made: Draft, side: str) -> str:
             f"`{name}` is that of the Kafka Connect worker; JSON with schemas is assumed, its usual one",
         )
         return "json"
-    if found not in _CONVERTERS:
+    if found not in _CONVERTERS or (found == _CLOUDEVENTS and side == "key"):
         made.miss(name, "messages are JSON; there is no format for this converter")
         given.without(f"{name}.")
         return "json"

@@ -97,15 +97,25 @@ PROPERTIES = (
     ),
     Property("column.exclude.list", SAME, "as above"),
     Property("skip.messages.without.change", SAME),
-    Property("column.truncate.to.*length*.chars", RENAMED, "`truncate` of a transform"),
-    Property("column.mask.with.*length*.chars", RENAMED, "`projection` of a transform, with a constant"),
+    Property("column.truncate.to.*length*.chars", SAME, "key columns are refused (TR-1071)"),
     Property(
-        "column.mask.hash.*algorithm*.with.salt.*salt*",
-        RENAMED,
-        "`mask-hash` and `mask-salt` of a transform; as version 2 with SHA-256, without Debezium's "
-        "shortening",
+        "column.mask.with.*length*.chars",
+        SAME,
+        "key columns, and columns that are not text, are refused (TR-1071); Debezium leaves both in clear",
     ),
-    Property("column.propagate.source.type", MISSING, "sinks have the source's types: cells carry them"),
+    Property(
+        "column.mask.hash.*algorithm*.with.salt.*salt*, column.mask.hash.v2.*algorithm*.with.salt.*salt*",
+        RENAMED,
+        "`column.mask.hash.*algorithm*`, `column.mask.hash.v2.*algorithm*` and `columnMaskSalt`: names of "
+        "options are printed; without MD2",
+    ),
+    Property(
+        "column.propagate.source.type",
+        MISSING,
+        "the names and lengths of types are those of the declaration (`INT(11) ZEROFILL`), which the log "
+        "does not have; the catalog has those of today, so that a repeated batch could carry another schema "
+        "than before",
+    ),
     Property("datatype.propagate.source.type", MISSING, "as above"),
     Property("message.key.columns", SAME, "of the sink; a column that a table does not have is an error"),
     Property("time.precision.mode", SAME, "without `adaptive`"),
@@ -142,8 +152,19 @@ PROPERTIES = (
         SAME,
         "of the sink; true in Debezium, false here. The option of the source with this name is Flink CDC's",
     ),
-    Property("include.schema.comments", MISSING, fine=("false",)),
-    Property("include.query", MISSING, fine=("false",)),
+    Property(
+        "include.schema.comments",
+        MISSING,
+        "the log has no comments, and the catalog has those of today, so that a repeated batch could carry "
+        "another schema than before",
+        fine=("false",),
+    ),
+    Property(
+        "include.query",
+        MISSING,
+        "a statement holds values of columns that are masked or left out, and of other tables",
+        fine=("false",),
+    ),
     Property("provide.transaction.metadata", SAME),
     Property("extended.headers.enabled", SAME, "true in Debezium, false here"),
     Property(
@@ -181,9 +202,12 @@ PROPERTIES = (
     Property("snapshot.include.collection.list", SAME, "a table that is added later is read then"),
     Property(
         "snapshot.select.statement.overrides",
-        MISSING,
-        "refused (TR-1018): rows as of a position of the log cannot be had by another SELECT",
+        SAME,
+        "with `SELECT * FROM` the table and a condition; any other statement is refused (TR-1018): rows as "
+        "of a position of the log cannot be had by another SELECT. `source.snapshot` of these rows is "
+        "`incremental`",
     ),
+    Property("snapshot.select.statement.overrides.*table*", RENAMED, "`snapshot.select.statement.overrides`"),
     Property("snapshot.locking.mode", NEEDLESS, "no locks are taken"),
     Property(
         "snapshot.lock.timeout.ms", RENAMED, "`lockTimeoutMs`, of statements that wait for others' locks"
@@ -195,7 +219,7 @@ PROPERTIES = (
     Property("streaming.delay.ms", MISSING, fine=("0",)),
     Property("snapshot.tables.order.by.row.count", MISSING, fine=("disabled",)),
     Property(
-        "snapshot.query.mode", MISSING, "as `snapshot.select.statement.overrides`", fine=("select_all",)
+        "snapshot.query.mode", MISSING, "see `snapshot.select.statement.overrides`", fine=("select_all",)
     ),
     Property("min.row.count.to.stream.results", NEEDLESS, "rows are always read page by page"),
     Property("incremental.snapshot.chunk.size", RENAMED, "`snapshotChunkRows`"),
@@ -227,9 +251,18 @@ PROPERTIES = (
     Property("database.tcpKeepAlive", NEEDLESS, "always"),
     Property("errors.max.retries", RENAMED, "`retryTimeoutMs`, a time"),
     Property("retriable.restart.connector.wait.ms", RENAMED, "`retryTimeoutMs`"),
-    Property("gtid.source.includes", MISSING, fine=(".*",)),
-    Property("gtid.source.excludes", MISSING),
-    Property("gtid.source.filter.dml.events", MISSING),
+    Property(
+        "gtid.source.includes",
+        MISSING,
+        "a position is the server's whole set of transactions. Without some of its sources, a server that "
+        "takes over could give their transactions again, or never",
+        fine=(".*",),
+    ),
+    Property("gtid.source.excludes", MISSING, "as above"),
+    Property("gtid.source.filter.dml.events", MISSING, "as above"),
+    Property(
+        "gtid.ignore.on.recovery", MISSING, "a stream goes on by GTID where it has them", fine=("false",)
+    ),
     Property("binlog.buffer.size", NEEDLESS, "only what is committed is read"),
     Property("table.ignore.builtin", NEEDLESS, "system tables are never captured"),
     Property("source.struct.version", MISSING, "the present form alone", fine=("v2",)),
@@ -247,6 +280,56 @@ PROPERTIES = (
     Property("status.update.interval.ms", NEEDLESS, "every second"),
     Property("xmin.fetch.interval.ms", MISSING, fine=("0",)),
     Property("offset.mismatch.strategy", RENAMED, "`onPositionLost`"),
+    Property("binlog.net.read.timeout", NEEDLESS, "a lost session is opened again, from its position"),
+    Property("binlog.net.write.timeout", NEEDLESS, "as above"),
+    Property("connect.keep.alive.interval.ms", NEEDLESS, "as above"),
+    Property("use.nongraceful.disconnect", NEEDLESS, "as above"),
+    Property("connection.validation.timeout.ms", RENAMED, "`connectTimeoutMs`"),
+    Property("custom.sanitize.pattern", NEEDLESS, "no secret is printed, whatever its name"),
+    Property("database.jdbc.driver", NEEDLESS, "no JDBC"),
+    Property("database.protocol", NEEDLESS, "no JDBC"),
+    Property("database.sslfactory", NEEDLESS, "no JDBC"),
+    Property("database.server.id.offset", NEEDLESS, "tables are read without ids of replicas"),
+    Property("database.ssl.keystore.password", NEEDLESS, "keys are PEM files"),
+    Property("database.ssl.truststore.password", NEEDLESS, "certificates are PEM files"),
+    Property("database.sslpassword", MISSING, "`tlsKey` is a file without a password"),
+    Property("ddl.parser.type", NEEDLESS, "no DDL is parsed to read rows"),
+    Property("event.deserialization.failure.handling.mode", MISSING, "nothing is skipped", fine=("fail",)),
+    Property("executor.shutdown.timeout.ms", NEEDLESS, "of its engine"),
+    Property("flush.lsn.source", NEEDLESS, "what all targets hold durably is confirmed to the source"),
+    Property("lsn.flush.mode", NEEDLESS, "as above"),
+    Property("lsn.flush.timeout.action", NEEDLESS, "as above"),
+    Property("lsn.flush.timeout.ms", NEEDLESS, "as above"),
+    Property("guardrail.collections.max", MISSING, "no limit of tables", fine=("0",)),
+    Property("guardrail.collections.limit.action", NEEDLESS, "as above"),
+    Property("heartbeat.topics.prefix", NEEDLESS, "the former name of `topic.heartbeat.prefix`"),
+    Property("internal.*", NEEDLESS, "of its engine"),
+    Property("legacy.snapshot.max.threads", NEEDLESS, "of its engine"),
+    Property("memory.management.schemas.class", NEEDLESS, "of its engine"),
+    Property("memory.management.tables.class", NEEDLESS, "of its engine"),
+    Property("openlineage.integration.*", RENAMED, "section `lineage`"),
+    Property("post.processors", MISSING, "a transform's `projection` computes columns of a row's own"),
+    Property(
+        "publish.via.partition.root",
+        MISSING,
+        "always true: changes of partitions are those of their table",
+        fine=("true",),
+    ),
+    Property("query.fetch.size", NEEDLESS, "answers are read page by page"),
+    Property("schema.history.internal", NEEDLESS, "the log has names, types and keys with each table"),
+    Property("schema.refresh.mode", NEEDLESS, "the log has a table's columns before its changes"),
+    Property("slot.failover", NEEDLESS, "slots are made with it where the server has it"),
+    Property("slot.stream.params", MISSING, "the parameters of `pgoutput` are the reader's own"),
+    Property("snapshot.locking.mode.custom.name", NEEDLESS, "no locks are taken"),
+    Property("snapshot.max.threads.multiplier", NEEDLESS, "chunks are of `snapshotChunkRows`"),
+    Property("snapshot.mode.configuration.based.*", MISSING, "see `startingPosition`", fine=("false",)),
+    Property("snapshot.mode.custom.name", MISSING, "see `startingPosition`"),
+    Property("snapshot.query.mode.custom.name", MISSING, "no code of others reads rows"),
+    Property("sourceinfo.struct.maker", MISSING, "the block `source` is that of Debezium's own class"),
+    Property(
+        "transaction.metadata.factory", MISSING, "the block `transaction` is that of Debezium's own class"
+    ),
+    Property("statistics.metrics.enabled", NEEDLESS, "metrics are always counted; `metrics` serves them"),
     Property("custom.metric.tags", MISSING, "labels are added by the scraper"),
-    Property("transforms, predicates", RENAMED, "`transform` and `route`; ExtractNewRecordState is below"),
+    Property("transforms, predicates", RENAMED, "`transform` and `route`; those of Debezium are below"),
 )

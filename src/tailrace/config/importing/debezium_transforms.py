@@ -14,25 +14,36 @@ from tailrace.config.flat_fields import TRANSACTION_FIELDS
 from tailrace.config.importing.debezium_columns import leave_out
 from tailrace.config.importing.draft import Draft, DraftEntry
 from tailrace.config.importing.given import Given, listed
-from tailrace.config.importing.patterns import python_pattern
+from tailrace.config.java_patterns import Replacement
+from tailrace.errors import ConfigError
 
 _ROUTERS = ("org.apache.kafka.connect.transforms.RegexRouter", "io.debezium.transforms.ByLogicalTableRouter")
 _UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
+_OUTBOX = "io.debezium.transforms.outbox.EventRouter"
 _REPLACE = "org.apache.kafka.connect.transforms.ReplaceField$Value"
 _MASK = "org.apache.kafka.connect.transforms.MaskField$Value"
 #: What is known of others: why they have no equivalent.
 _OTHERS = {
-    "io.debezium.transforms.outbox.EventRouter": (
-        "write the sink's `outbox` by hand: it has the settings of this transform, for the tables that it "
-        "names; else the changes of these are sent"
-    ),
     "io.debezium.transforms.Filter": "a transform's `filter` has a condition in SQL: write it by hand",
     "io.debezium.transforms.ContentBasedRouter": (
         "the sink's `topic-by` chooses the topic by a column: write it by hand"
     ),
 }
-#: A first group that is the topic's prefix.
-_FIRST_GROUP = re.compile(r"\(\[\^\\?\.\][+*]\)|\(\\w\+\)")
+#: Settings of outboxes that are texts.
+_OF_OUTBOX = (
+    "table.op.invalid.behavior",
+    "table.field.event.id",
+    "table.field.event.key",
+    "table.field.event.timestamp",
+    "table.field.event.payload",
+    "table.field.additional.missing",
+    "route.by.field",
+    "route.topic.regex",
+    "route.topic.replacement",
+)
+_PLACES = "table.fields.additional.placement"
+#: Settings of the field in keys.
+_OF_KEYS = ("key.field.name", "key.field.regex", "key.field.replacement")
 #: Former settings of deletes: whether tombstones are dropped, `delete.handling.mode`; and today's.
 _FORMER_DELETES = {
     (True, "drop"): "drop",
@@ -51,15 +62,19 @@ class Chain:
     Args:
         unwrap: the name of the transform that makes flat rows; empty: there is none.
         deletes: its `delete.tombstone.handling.mode`.
+        has_former_deletes: whether former settings said this.
         added: settings of the fields that it adds.
         needs_transactions: whether these are fields of the block `transaction`.
+        outbox: settings of outboxes, if there are some.
         renames_topics: the name of a router that leaves the names of schemas; empty: there is none.
     """
 
     unwrap: str = ""
     deletes: str = "tombstone"
+    has_former_deletes: bool = False
     added: dict[str, DraftEntry] = field(default_factory=dict)
     needs_transactions: bool = False
+    outbox: dict[str, DraftEntry] = field(default_factory=dict)
     renames_topics: str = ""
 
     @property
@@ -67,17 +82,15 @@ class Chain:
         """Whether messages are flat rows."""
         return bool(self.unwrap)
 
-    def drops_deletes(self, *, has_tombstones: bool) -> bool:
-        """Whether nothing of a delete is left."""
-        return self.is_flat and (
-            self.deletes == "drop" or (self.deletes == "tombstone" and not has_tombstones)
-        )
-
     def settings(self, *, has_tombstones: bool) -> dict[str, DraftEntry]:
         """The sink's settings of flat rows."""
         found = dict(self.added)
-        if self.deletes.startswith("rewrite"):
-            mode = self.deletes if has_tombstones else "rewrite"
+        mode = self.deletes
+        if not has_tombstones and mode == "rewrite-with-tombstone":
+            mode = "rewrite"
+        if not has_tombstones and self.has_former_deletes and mode == "tombstone":
+            mode = "drop"
+        if mode not in ("tombstone", "delete-to-tombstone"):
             found["delete-tombstone-handling-mode"] = DraftEntry(
                 mode, f"{self.unwrap}.delete.tombstone.handling.mode"
             )
@@ -110,12 +123,15 @@ def transforms(given: Given, made: Draft, prefix: str) -> Chain:
         settings.take("negate")
         if predicate is not None:
             made.miss(title, "its predicate: whether a transform applies is decided by `source-table` alone")
-            if kind not in (_REPLACE, _MASK):
+            if kind not in (_REPLACE, _MASK, _OUTBOX):
                 continue
         if kind in _ROUTERS and not is_routed:
             is_routed = True
-            if _router(settings, made, kind, prefix, title) and kind == _ROUTERS[0]:
+            _router(settings, made, kind, prefix, title)
+            if kind == _ROUTERS[0]:
                 chain.renames_topics = title
+        elif kind == _OUTBOX and not chain.outbox:
+            _outbox(settings, made, chain, title, has_predicate=predicate is not None)
         elif kind == _UNWRAP and not chain.is_flat:
             _unwrap(settings, made, chain, title)
         elif kind in (_REPLACE, _MASK) and chain.is_flat:
@@ -130,70 +146,56 @@ def transforms(given: Given, made: Draft, prefix: str) -> Chain:
     return chain
 
 
-def _router(settings: Given, made: Draft, kind: str, prefix: str, title: str) -> bool:
-    """Whether topics are others now."""
+def _router(settings: Given, made: Draft, kind: str, prefix: str, title: str) -> None:
     is_logical = kind.endswith("ByLogicalTableRouter")
     head = "topic." if is_logical else ""
     regex = settings.needed(f"{head}regex")
-    replacement = settings.needed(f"{head}replacement")
-    unique = is_logical and settings.flag("key.enforce.uniqueness", default=True)
-    key_field = settings.take("key.field.name") if is_logical else None
+    made.sink["topic-regex"] = DraftEntry(regex, f"{title}.{head}regex")
+    replacement = settings.take(f"{head}replacement", is_secret=True) or ""  # ${name} is a group
+    made.sink["topic-replacement"] = DraftEntry(replacement, f"{title}.{head}replacement")
+    if not is_logical or not settings.flag("key.enforce.uniqueness", default=True):
+        made.sink["key-enforce-uniqueness"] = DraftEntry(value=False, origin=title)
+        for name in _OF_KEYS if is_logical else ():
+            settings.take(name)
+    for name in _OF_KEYS if is_logical else ():
+        if (text := settings.take(name, is_secret=True)) is not None:
+            made.sink[name.replace(".", "-")] = DraftEntry(text, f"{title}.{name}")
     if is_logical:
         settings.take("schema.name.adjustment.mode")
         settings.take("logical.table.cache.size")
-    found = _route(regex, replacement, prefix)
-    if found is None:
-        made.miss(
-            title,
-            "topics begin with `topic-prefix` and a dot, and this router makes others, or those of a pattern "
-            "whose beginning is not the prefix; the topics are those without it",
+    side_topics = (prefix, f"{prefix}.transaction", f"__debezium-heartbeat.{prefix}", f"{prefix}.message")
+    try:
+        replaced = [
+            name for name in side_topics if Replacement(regex, "", ("regex", "replacement")).of(name) == ""
+        ]
+    except ConfigError:
+        replaced = []
+    if replaced:
+        made.miss(title, f"other topics than those of tables: {', '.join(f'`{name}`' for name in replaced)}")
+
+
+def _outbox(settings: Given, made: Draft, chain: Chain, title: str, *, has_predicate: bool) -> None:
+    section = chain.outbox
+    section["tables"] = DraftEntry([".*"], title, "all tables, as there without a predicate")
+    if has_predicate:
+        made.must_set("sink.outbox.tables", f"the outboxes: `{title}` has a predicate")
+    for name in _OF_OUTBOX:
+        if (text := settings.take(name, is_secret=True)) is not None:
+            section[name.replace(".", "-")] = DraftEntry(text, f"{title}.{name}")
+    if (places := settings.take(_PLACES)) is not None:
+        section[_PLACES.replace(".", "-")] = DraftEntry(listed(places), f"{title}.{_PLACES}")
+    for name in ("table.expand.json.payload", "route.tombstone.on.empty.payload"):
+        if settings.flag(name, default=False):
+            section[name.replace(".", "-")] = DraftEntry(value=True, origin=f"{title}.{name}")
+    nulls = settings.take("table.json.payload.null.behavior") or "ignore"
+    if "table-expand-json-payload" in section and nulls == "ignore":
+        section["table-json-payload-null-behavior"] = DraftEntry(
+            nulls, f"{title}.table.json.payload.null.behavior", "Debezium's default"
         )
-        return False
-    pattern, target = found
-    rule = {"source-table": DraftEntry(python_pattern(pattern), title), "sink-table": DraftEntry(target)}
-    if unique:
-        rule["shard-column"] = DraftEntry(key_field or "__dbz__physicalTableIdentifier")
-        made.miss(
-            f"{title}.key.enforce.uniqueness",
-            "the field of the key has `database.table`, without the prefix, and the row has it, too",
-        )
-    made.route.append(rule)
-    return True
-
-
-def _route(regex: str, replacement: str, prefix: str) -> tuple[str, str] | None:
-    """Pattern and target of a router over topics, None: they have no prefix, or it cannot be told apart."""
-    if re.search(r"[\\]|\$\{|\$\D|\$$", replacement):
-        return None
-    head = re.escape(prefix).replace("\\-", "-")
-    for begin in {prefix, head}:
-        for dot in (r"\.", "."):
-            if regex.startswith(begin + dot) and replacement.startswith(f"{prefix}."):
-                rest = regex[len(begin + dot) :]
-                return None if _is_open(rest) else (rest, replacement[len(prefix) + 1 :])
-    first = _FIRST_GROUP.match(regex)
-    if first is None or re.fullmatch(first[0], prefix) is None:
-        return None
-    rest = regex[first.end() :]
-    separator = next((d for d in (r"\.", ".") if rest.startswith(d)), None)
-    start = next((s for s in ("$1.", f"{prefix}.") if replacement.startswith(s)), None)
-    if separator is None or start is None or _is_open(rest[len(separator) :]):
-        return None
-    numbers = [int(n) for n in re.findall(r"\$(\d+)", replacement[len(start) :])]
-    if 1 in numbers or 0 in numbers:
-        return None
-    target = re.sub(r"\$(\d+)", lambda m: f"${int(m[1]) - 1}", replacement[len(start) :])
-    return rest[len(separator) :], target
-
-
-def _is_open(rest: str) -> bool:
-    """Whether the rest of a pattern cannot be cut from what is before it."""
-    if rest[:1] in ("*", "+", "?", "{") or re.search(r"\\[1-9]", rest):
-        return True
-    text = re.sub(r"\\.|\[[^\]]*\]", "", rest)
-    while (shorter := re.sub(r"\([^()]*\)", "", text)) != text:
-        text = shorter
-    return "|" in text
+    for name in ("table.field.event.schema.version", "table.field.event.type"):
+        if settings.take(name) is not None:
+            made.need_not(f"{title}.{name}", "events have no schema, and nothing is done with the type")
+    made.sink["outbox"] = DraftEntry(section)
 
 
 def _unwrap(settings: Given, made: Draft, chain: Chain, title: str) -> None:
@@ -204,23 +206,39 @@ def _unwrap(settings: Given, made: Draft, chain: Chain, title: str) -> None:
     drops = settings.flag("drop.tombstones", default=True)
     if mode is None and is_former:
         mode = _FORMER_DELETES.get((drops, former))
+        chain.has_former_deletes = True
     chain.deletes = (mode or "tombstone").lower()
-    fields = listed(settings.take("add.fields") or "")
-    usable = [item for item in fields if not item.startswith(("before.", "after."))]
-    if len(usable) < len(fields):
-        made.miss(f"{title}.add.fields", "fields of `before` and `after`")
-    if usable:
-        chain.added["add-fields"] = DraftEntry(usable, f"{title}.add.fields")
-        names = (item.partition(":")[0] for item in usable)
-        chain.needs_transactions = any(
-            name.startswith("transaction.") or name in TRANSACTION_FIELDS for name in names
+    for name in ("add.fields", "add.headers"):
+        setting = name.replace(".", "-")
+        if items := listed(settings.take(name) or ""):
+            chain.added[setting] = DraftEntry(items, f"{title}.{name}")
+            names = (item.partition(":")[0] for item in items)
+            chain.needs_transactions |= any(
+                name.startswith("transaction.") or name in TRANSACTION_FIELDS for name in names
+            )
+        begins = settings.take(f"{name}.prefix")
+        if begins is not None and items:
+            chain.added[f"{setting}-prefix"] = DraftEntry(begins, f"{title}.{name}.prefix")
+    if (column := settings.take("route.by.field")) is not None:
+        origin = f"{title}.route.by.field"
+        chain.added["topic-by"] = DraftEntry(f".*:{column}", origin)
+        chain.added["topic-by-value"] = DraftEntry("topic", origin)
+        made.must_set(
+            "sink.topic-by",
+            f"the column `{column}` must be in the message key of each table (TR-7610), see "
+            "`message-key-columns`; the pattern is that of all tables",
         )
-    begins = settings.take("add.fields.prefix")
-    if begins is not None:
-        chain.added["add-fields-prefix"] = DraftEntry(begins, f"{title}.add.fields.prefix")
     if not settings.flag("replace.null.with.default", default=True):
         made.need_not(f"{title}.replace.null.with.default", "null is null here")
-    settings.take("add.headers.prefix")
+    header = settings.take("drop.fields.header.name")
+    for name in ("drop.fields.from.key", "drop.fields.keep.schema.compatible"):
+        settings.take(name)
+    if header is not None:
+        made.miss(
+            f"{title}.drop.fields.header.name",
+            "no header names fields to be dropped: ExtractChangedRecordState writes it, with the fields that "
+            "a change leaves as they are, so that each message would have a schema of its own",
+        )
 
 
 def _fields(settings: Given, made: Draft, kind: str, title: str) -> None:

@@ -9,7 +9,6 @@ from tailrace.errors import ConfigError
 #: What Java has and Python has not, or has with another meaning.
 _ONLY_JAVA = re.compile(r"\\[pPQEhHRXGzZ]|&&|\\k<")
 _LETTER = re.compile(r"[^\W\d_]")
-_LITERAL = re.compile(r"[\w$-]+(\.[\w$-]+)*")
 
 
 def python_pattern(pattern: str) -> str:
@@ -49,12 +48,6 @@ def divided(pattern: str) -> list[str]:
     """
     parts = re.split(r"(?<!\\)\.", pattern)
     return [part.replace("\\.", ".") for part in parts]
-
-
-def literal(pattern: str) -> str | None:
-    """The one name that a pattern stands for, None: several. A dot alone is taken for a dot."""
-    plain = pattern.replace("\\.", ".")
-    return plain if _LITERAL.fullmatch(plain) else None
 
 
 def at_least(dots: int, pattern: str) -> str:

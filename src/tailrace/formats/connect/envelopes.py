@@ -22,7 +22,7 @@ from tailrace import __version__
 from tailrace.errors import SinkError
 from tailrace.formats.base import SchemaIds, SchemaText
 from tailrace.formats.connect import schemas
-from tailrace.formats.connect.builders import Schema
+from tailrace.formats.connect.builders import Schema, primitive
 from tailrace.formats.connect.modes import DEFAULT_MODES, Modes
 from tailrace.formats.connect.names import adjusted
 from tailrace.formats.connect.source_block import SourceBlock
@@ -59,7 +59,25 @@ class Envelopes:
 
     def key(self, table: TableSchema) -> Schema:
         """Connect schema of the keys of `table`."""
-        return adjusted(schemas.key_schema(table, self.topics.topic(table.id), self.modes))
+        return adjusted(self.plain_key(table))
+
+    def plain_key(self, table: TableSchema) -> Schema:
+        """The same with the names as they are.
+
+        Raises:
+            SinkError: a column has the name of the added field.
+        """
+        topics = self.topics
+        added = topics.key_field(table.id)
+        if added is not None and added[0] in table.key:
+            raise SinkError(
+                f"column `{added[0]}` of the key of table `{table.id}` has the name of the added field",
+                "`key-field-name` names a field that tells the tables of a topic apart",
+                "set `key-field-name` to another name",
+                code="TR-7005",
+            )
+        fields = [] if added is None else [primitive("string", added[0])]
+        return schemas.key_schema(table, topics.topic(table.id), self.modes, fields)
 
     def value(self, table: TableSchema) -> Schema:
         """Connect schema of the values of `table`."""

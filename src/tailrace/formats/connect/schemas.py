@@ -10,6 +10,8 @@ Source: debezium/debezium v3.6.1 `BinlogValueConverters`, `JdbcValueConverters`,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.formats.connect import postgres
 from tailrace.formats.connect.builders import Schema, primitive, semantic, struct
 from tailrace.formats.connect.modes import Modes
@@ -32,14 +34,14 @@ TRANSACTION = struct(
 )
 
 
-def key_schema(table: TableSchema, name: str, modes: Modes) -> Schema:
-    """The schema of the key of `table`, whose messages go to topic `name`."""
-    return struct([_column(table.column(k), modes) for k in table.key], f"{name}.Key")
+def key_schema(table: TableSchema, name: str, modes: Modes, added: Sequence[Schema] = ()) -> Schema:
+    """The schema of the key of `table`, whose messages go to topic `name`, with further fields behind it."""
+    return struct([*(_column(table.column(k), modes) for k in table.key), *added], f"{name}.Key")
 
 
 def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes) -> Schema:
     """The schema of the value of a change of `table`, whose messages go to topic `name`."""
-    image = struct([_column(c, modes) for c in table.columns], f"{name}.Value", optional=True)
+    image = row_schema(table, name, modes, optional=True)
     return struct(
         [
             {**image, "field": "before"},
@@ -52,6 +54,14 @@ def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes)
         f"{name}.Envelope",
         version=2,
     )
+
+
+def row_schema(
+    table: TableSchema, name: str, modes: Modes, added: Sequence[Schema] = (), *, optional: bool = False
+) -> Schema:
+    """The schema of a row of `table`, whose messages go to topic `name`, with further fields behind it."""
+    columns = [_column(column, modes) for column in table.columns]
+    return struct([*columns, *added], f"{name}.Value", optional=optional)
 
 
 def type_schema(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema:

@@ -1,60 +1,149 @@
-"""Flat rows in JSON (`flat-json`): what Debezium's transform ExtractNewRecordState makes of its messages.
+"""Flat rows (`flat-json`, `flat-avro`): what Debezium's transform ExtractNewRecordState makes of messages.
 
-    value   the columns of the row after the change, then `__deleted`, then the added fields
-    delete  `tombstone`                 no value: the tombstone alone
-            `rewrite`                   the deleted row, with `__deleted` "true"
-            `rewrite-with-tombstone`    the same, then the tombstone
+    value    the columns of the row after the change, then `__deleted`, then the added fields
+    headers  those of the message, then the added ones
+    delete   `tombstone`                 no value: the tombstone alone
+             `rewrite`                   the deleted row, with `__deleted` "true"
+             `rewrite-with-tombstone`    the same, then the tombstone
 
-Columns are written as in the envelope. Keys, headers and topics are Debezium's. Logical messages have no row
-and stay as they are, as with the transform.
+Columns are written as in the envelope, their schema is that of `after`, not optional. Keys and topics are
+Debezium's. Logical messages have no row and stay as they are, as with the transform.
 
-Source: Debezium documentation, "New Record State Extraction"; debezium/debezium
+Source: Debezium documentation, "New Record State Extraction"; debezium/debezium v3.6.1
 (`ExtractNewRecordState`, `AbstractExtractRecordStrategy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.config.flat_fields import DELETED, AddedField
-from tailrace.errors import ConfigError, SinkError
-from tailrace.formats.base import SchemaIds
-from tailrace.formats.connect.source_block import origin_values, source_fields
+from tailrace.errors import SinkError
+from tailrace.formats.base import SchemaIds, SchemaText
+from tailrace.formats.connect.builders import Schema, primitive
+from tailrace.formats.connect.envelopes import Envelopes, frame
+from tailrace.formats.connect.names import adjusted
+from tailrace.formats.connect.schemas import row_schema
+from tailrace.formats.connect.source_block import POSTGRES
+from tailrace.formats.debezium.added_fields import (
+    added_schema,
+    added_values,
+    as_json,
+    check_fields,
+    header_values,
+    of_table,
+    tombstone_headers,
+)
 from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.encodings.avro import AVRO, AvroEncoding
 from tailrace.formats.encodings.json_documents import operations
 from tailrace.formats.encodings.layout import Cell, dumps
-from tailrace.formats.kernels import value_kinds
-from tailrace.formats.row import op_letters
+from tailrace.formats.encodings.records import FieldGroup, FieldValues, fields, image_columns, write
+from tailrace.formats.kernels import records, value_kinds
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableSchema
 
+_DELETED_SCHEMA = primitive("string", DELETED, optional=True)
+
 
 @dataclass(frozen=True)
 class Flat:
-    """What `flat-json` writes.
+    """What flat rows have.
 
     Args:
         added: the fields after the columns.
+        headers: the fields in headers.
         has_rows_of_deletes: whether a delete has its row, with DELETED, rather than no value.
         has_tombstones: whether a message without a value follows a delete.
     """
 
     added: Sequence[AddedField] = ()
+    headers: Sequence[AddedField] = ()
     has_rows_of_deletes: bool = False
     has_tombstones: bool = False
+
+    def check(self, connector: str) -> None:
+        """Check that messages of a connector have the fields.
+
+        Raises:
+            ConfigError: they have not.
+        """
+        check_fields(self.added, connector, "add-fields")
+        check_fields(self.headers, connector, "add-headers")
+
+    def schema(self, table: TableSchema, envelopes: Envelopes) -> Schema:
+        """The Connect schema of a table's rows.
+
+        Raises:
+            SinkError: a column has the name of an added field, or cannot be one.
+        """
+        own = [_DELETED_SCHEMA] if self.has_rows_of_deletes else []
+        own += [added_schema(added, table, envelopes) for added in of_table(self.added, table)]
+        names = {schema["field"] for schema in own}
+        for column in table.columns:
+            if column.name in names:
+                raise SinkError(
+                    f"column `{column.name}` of table `{table.id}` has the name of an added field",
+                    f"flat rows have the fields {', '.join(f'`{name}`' for name in sorted(names))}",
+                    "set `add-fields-prefix`, or rename the column with a transform",
+                    code="TR-7005",
+                )
+        return row_schema(table, envelopes.topics.topic(table.id), envelopes.modes, own)
+
+    def values(self, batch: ChangeBatch, now_ms: int, envelopes: Envelopes) -> list[FieldValues]:
+        """The fields behind the columns, in their order."""
+        found = list(added_values(self.added, batch, now_ms, envelopes))
+        if self.has_rows_of_deletes:
+            marks = pc.if_else(pa.array(operations(batch) == OP_DELETE), "true", "false")
+            found.insert(0, FieldValues(_DELETED_SCHEMA, Cell("", marks, value_kinds.STRING)))
+        return found
+
+    def with_rows(self, batch: ChangeBatch) -> tuple[ChangeBatch, pa.Array | None]:
+        """The changes that have a row, and for each change the index of its row among them; None: all."""
+        kept = operations(batch) != OP_DELETE
+        if self.has_rows_of_deletes or kept.all():
+            return batch, None
+        return batch.take(pa.array(np.flatnonzero(kept))), pa.array(np.cumsum(kept) - 1, mask=~kept)
+
+
+@dataclass(frozen=True)
+class FlatHeaders:
+    """The added headers.
+
+    Args:
+        fields: what they show.
+        envelopes: schemas and names of messages.
+        schemas: whether values carry their Connect schema.
+    """
+
+    fields: Sequence[AddedField]
+    envelopes: Envelopes
+    schemas: bool
+
+    def values(self, batch: ChangeBatch, now_ms: int) -> Mapping[str, pa.Array]:
+        """Each header's value for each change; none for messages without an envelope."""
+        if batch.table == MESSAGES:
+            return {}
+        return header_values(self.fields, batch, now_ms, self.envelopes, schemas=self.schemas)
+
+    def of_tombstones(self, rows: int) -> Mapping[str, pa.Array]:
+        """Each header's value for each tombstone."""
+        return tombstone_headers(self.fields, rows, schemas=self.schemas)
 
 
 @dataclass(frozen=True)
 class FlatEncoding:
-    """Values as flat rows, keys as Debezium's JSON.
+    """Values as flat rows in JSON, keys as Debezium's.
 
     Args:
-        format: writes keys, and rows as objects.
+        format: writes keys, and rows as objects; with their schemas, if it has them.
         flat: what is written.
 
     Raises:
@@ -65,16 +154,7 @@ class FlatEncoding:
     flat: Flat
 
     def __post_init__(self) -> None:
-        connector = self.format.envelopes.connector
-        names = [field.name for field in source_fields(connector)]
-        for added in self.flat.added:
-            if added.struct == "source" and added.field not in names:
-                raise ConfigError(
-                    "`sink.add-fields` names a field that no message has",
-                    f"found `{added.field}`; `source` of {connector} has {', '.join(names)}",
-                    "name one of these, or remove the item",
-                    code="TR-1010",
-                )
+        self.flat.check(self.format.envelopes.connector)
 
     @property
     def has_tombstones(self) -> bool:
@@ -95,59 +175,97 @@ class FlatEncoding:
         """See Encoding.
 
         Raises:
-            SinkError: a column has the name of an added field.
+            SinkError: a column has the name of an added field, or cannot be one.
         """
         if batch.table == MESSAGES:
             return self.format.values(batch, now_ms)
-        deleted = pa.array(operations(batch) == OP_DELETE)
-        cells = [self._cell(field, batch, now_ms) for field in self.flat.added]
-        if self.flat.has_rows_of_deletes:
-            marks = pc.if_else(deleted, "true", "false")
-            cells.insert(0, Cell(f',"{DELETED}":', marks, value_kinds.STRING))
-        self._check_names(batch.table)
-        rows = self.format.rows(batch, cells)
-        if self.flat.has_rows_of_deletes or not pc.any(deleted).as_py():
-            return rows
-        return pc.if_else(deleted, pa.scalar(None, pa.binary()), rows)
-
-    def _check_names(self, table: TableSchema) -> None:
-        names = {field.name for field in self.flat.added} | (
-            {DELETED} if self.flat.has_rows_of_deletes else set()
-        )
-        for column in table.columns:
-            if column.name in names:
-                raise SinkError(
-                    f"column `{column.name}` of table `{table.id}` has the name of an added field",
-                    f"`flat-json` adds {', '.join(f'`{name}`' for name in sorted(names))}",
-                    "set `add-fields-prefix`, or rename the column with a transform",
-                    code="TR-7005",
-                )
-
-    def _cell(self, field: AddedField, batch: ChangeBatch, now_ms: int) -> Cell:
-        """The values of an added field."""
-        label = f",{dumps(field.name)}:"
-        if field.struct == "transaction":
-            return _of_transaction(label, field.field, batch)
-        if field.field == "op" and not field.struct:
-            return Cell(label, op_letters(batch), value_kinds.STRING)
-        if not field.struct:
-            return _constant(label, str(now_ms), batch)
-        block = self.format.envelopes.source
-        of = next(f for f in source_fields(block.connector) if f.name == field.field)
-        if of.column is None:
-            return _constant(label, dumps(block.constants(batch.table.id).get(of.name)), batch)
-        return Cell(label, origin_values(batch, of.column), of.kind, of.absent)
+        envelopes = self.format.envelopes
+        schema = self.flat.schema(batch.table, envelopes)
+        kept, row_of = self.flat.with_rows(batch)
+        if not len(kept):
+            return pa.nulls(len(batch), pa.binary())
+        added = [
+            as_json(values, len(kept), f",{dumps(values.schema['field'])}:")
+            for values in self.flat.values(kept, now_ms, envelopes)
+        ]
+        rows = self.format.rows(kept, added, schema if self.format.schemas else None)
+        return rows if row_of is None else rows.take(row_of)
 
 
-def _of_transaction(label: str, field: str, batch: ChangeBatch) -> Cell:
-    """A field of the block `transaction`, null where a change has none."""
-    if batch.order is None:
-        return _constant(label, "null", batch)
-    if field == "id":
-        return Cell(label, batch.origin.column("txn").dictionary_decode(), value_kinds.STRING)
-    return Cell(label, pc.struct_field(batch.order, field), value_kinds.INT64)
+@dataclass(frozen=True)
+class FlatAvroEncoding:
+    """Values as flat rows in Avro, with registered schemas.
 
+    Args:
+        envelopes: schemas and names of messages.
+        flat: what is written.
 
-def _constant(label: str, text: str, batch: ChangeBatch) -> Cell:
-    """The same JSON text for each change."""
-    return Cell(label, pa.nulls(len(batch), pa.string()), value_kinds.STRING, text)
+    Raises:
+        ConfigError: the source's kind has no such field.
+    """
+
+    envelopes: Envelopes
+    flat: Flat
+    _keys: AvroEncoding = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flat.check(self.envelopes.connector)
+        object.__setattr__(self, "_keys", AvroEncoding(self.envelopes))
+
+    @property
+    def has_tombstones(self) -> bool:
+        """See Encoding."""
+        return self.flat.has_tombstones
+
+    def key_schema(self, table: TableSchema) -> SchemaText | None:
+        """See Encoding."""
+        return self._keys.key_schema(table)
+
+    def value_schema(self, table: TableSchema) -> SchemaText:
+        """See Encoding."""
+        return self._registered(table, self._schema(table))
+
+    def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:
+        """See Encoding."""
+        return self._keys.keys(batch, ids)
+
+    def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:
+        """See Encoding.
+
+        Raises:
+            SinkError: a column has the name of an added field, or cannot be one; or a value is missing.
+        """
+        table, of = batch.table, self.envelopes
+        schema = self._schema(table)
+        kept, row_of = self.flat.with_rows(batch)
+        if not len(kept):
+            return pa.nulls(len(batch), pa.binary())
+        names = [column.name for column in table.columns]
+        is_postgres = of.connector == POSTGRES
+        row = {**schema, "fields": schema["fields"][: len(names)]}
+        unknown = kept.absent_after if is_postgres else ()
+        before = image_columns(table, names, row, kept.before, of.modes, filled=is_postgres)
+        after = image_columns(table, names, row, kept.after, of.modes, unknown=unknown)
+        added = [
+            FieldValues(own, values.cell, values.constant)
+            for own, values in zip(
+                schema["fields"][len(names) :], self.flat.values(kept, now_ms, of), strict=True
+            )
+        ]
+        parts = [
+            FieldGroup(records.ALWAYS, opening=frame(self._registered(table, schema), ids) + AVRO.opening),
+            FieldGroup(records.IF_DELETED, fields(before, AVRO)),
+            FieldGroup(records.IF_KEPT, fields(after, AVRO)),
+            FieldGroup(records.ALWAYS, fields(added, AVRO)),
+        ]
+        options: dict[str, Any] = {}
+        if is_postgres:
+            options["whole_rows"] = f"ALTER TABLE {table.id.sql} REPLICA IDENTITY FULL"
+        rows = write(parts, kept, zigzag=AVRO.zigzag, **options)
+        return rows if row_of is None else rows.take(row_of)
+
+    def _schema(self, table: TableSchema) -> Schema:
+        return adjusted(self.flat.schema(table, self.envelopes))
+
+    def _registered(self, table: TableSchema, schema: Schema) -> SchemaText:
+        return AVRO.registered(self.envelopes.subject(table.id, "value", schema["name"]), schema)

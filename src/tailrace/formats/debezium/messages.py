@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.connect import postgres, schemas
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.source_block import POSTGRES
@@ -140,22 +141,39 @@ class DebeziumFormat:
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()
 
-    def rows(self, batch: ChangeBatch, added: Sequence[Cell]) -> pa.Array:
+    def images(self, batch: ChangeBatch, opening: str, end: str) -> pa.Array:
+        """One object per change: the rows before and after it.
+
+        Args:
+            batch: changes of one table.
+            opening: text before each object.
+            end: text behind it.
+        """
+        whole = self._document(batch, "", 0)
+        head, tail = f'{opening}{{"before":', f"}}{end}"
+        _, values = write(replace(whole, head=head, source=[], tail=tail, key_before=[], key_after=[]), batch)
+        return values.drop_null()
+
+    def rows(self, batch: ChangeBatch, added: Sequence[Cell], schema: Schema | None = None) -> pa.Array:
         """One object per change: the columns of the row after it, or of the deleted row, and `added`.
 
         Args:
             batch: changes of one table.
             added: further values, one per change; their labels begin with a comma.
+            schema: the objects' Connect schema, to be written with each; None: without.
         """
+        opening, end = "{", "}"
+        if schema is not None:
+            opening, end = f'{{"schema":{dumps(schema)},"payload":{{', "}}"
         of, table = self.envelopes, batch.table
         names = [c.name for c in table.columns]
         is_postgres = of.connector == POSTGRES
-        before = _image(table, names, batch.before, "{", of.modes, filled=is_postgres)
+        before = _image(table, names, batch.before, opening, of.modes, filled=is_postgres)
         unknown = batch.absent_after if is_postgres else ()
-        after = _image(table, names, batch.after, "{", of.modes, unknown=unknown)
+        after = _image(table, names, batch.after, opening, of.modes, unknown=unknown)
         # written as keys are: of the before image for a delete, of the after image otherwise
         before, after = ([*side, *added] if side else [] for side in (before, after))
-        rows, values = write(Document("", [], "", [], [], "", before, after, "}"), batch)
+        rows, values = write(Document("", [], "", [], [], "", before, after, end), batch)
         return rows.filter(values.is_valid())
 
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:
@@ -164,7 +182,7 @@ class DebeziumFormat:
         if self.schemas:
             schema = dumps(schemas.envelope_schema(table, topic, of.connector, of.modes))
             value_opening = f'{{"schema":{schema},"payload":{{'
-            key_opening = f'{{"schema":{dumps(schemas.key_schema(table, topic, of.modes))},"payload":{{'
+            key_opening = f'{{"schema":{dumps(of.plain_key(table))},"payload":{{'
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
@@ -176,10 +194,21 @@ class DebeziumFormat:
             after=_image(table, names, batch.after, "{", of.modes, unknown=unknown),
             source=self._source(batch),
             tail=now + closing,
-            key_before=_image(table, table.key, batch.before, key_opening, of.modes),
-            key_after=_image(table, table.key, batch.after, key_opening, of.modes),
+            key_before=self._key(batch, batch.before, key_opening),
+            key_after=self._key(batch, batch.after, key_opening),
             key_tail=closing,
         )
+
+    def _key(self, batch: ChangeBatch, image: pa.StructArray | None, opening: str) -> list[Cell]:
+        """The fields of the keys; none if there is no image, or no key."""
+        of, table = self.envelopes, batch.table
+        cells = _image(table, table.key, image, opening, of.modes)
+        added = of.topics.key_field(table.id) if cells else None
+        if added is None:
+            return cells
+        name, value = added
+        nulls = pa.nulls(len(batch), pa.string())
+        return [*cells, Cell(f",{dumps(name)}:", nulls, value_kinds.STRING, dumps(value))]
 
     def _source(self, batch: ChangeBatch) -> list[Cell]:
         """The values from `source` to `op`; constants are part of the labels."""

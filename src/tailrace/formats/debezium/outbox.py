@@ -9,8 +9,9 @@
 Rows that a snapshot reads are events, too. Deletes and updates make no message. Text is written as Connect's
 StringConverter and SimpleHeaderConverter write it, JSON as its JsonConverter without schemas.
 
-Expanded JSON is the text of the column, as it stands there: the transform parses it, leaves out fields that
-are null, and cannot expand arrays of unlike elements.
+Expanded JSON is the text of the column, as it stands there, without fields that are null and empty arrays if
+`table-json-payload-null-behavior` is `ignore`, the transform's default. The transform parses it: it writes
+numbers in Java's form, never has empty arrays, and cannot expand arrays of unlike elements.
 
 Source: Debezium documentation, "Outbox Event Router"; debezium/debezium (`EventRouterDelegate`).
 """
@@ -25,10 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.config.outbox import ConnectConverter, OutboxSettings, matches
+from tailrace.config.outbox import ConnectConverter, NullFields, OutboxSettings, Placement, matches
 from tailrace.errors import SinkError
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.topics import is_topic
+from tailrace.formats.debezium.documents import without_nulls
 from tailrace.formats.debezium.headers import headers_of
 from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.formats.encodings.json_documents import operations, row_texts
@@ -126,9 +128,8 @@ class Outbox:
         is_json = settings.key_converter is ConnectConverter.JSON
         key = settings.table_field_event_key
         headers = {"id": text.text(settings.table_field_event_id)}
-        for placement in settings.placements:
-            if placement.where == "header":
-                headers[placement.name] = text.text(placement.column)
+        for placement in self._placements(batch.table, "header"):
+            headers[placement.name] = text.text(placement.column)
         n = len(batch)
         columns = [
             self._topics(batch),
@@ -143,14 +144,15 @@ class Outbox:
                 added=headers,
                 constants=self.format.headers,
             ),
-            pa.nulls(n, pa.int32()),
+            self._partitions(batch),
             self._timestamps(text),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=event_schema())
 
     def _check_known(self, batch: ChangeBatch) -> None:
         self.check(batch.table)
-        unknown = [name for name in self.settings.columns if name in batch.absent_after]
+        placed = [placement.column for placement in self.settings.placements]
+        unknown = [name for name in (*self.settings.columns, *placed) if name in batch.absent_after]
         if unknown:
             raise SinkError(
                 f"the log lacks column `{unknown[0]}` of rows of outbox `{batch.table.id}`",
@@ -158,6 +160,26 @@ class Outbox:
                 "SET GLOBAL binlog_row_image = 'FULL' (MySQL), or give the column a value in each INSERT",
                 code="TR-7606",
             )
+
+    def _placements(self, table: TableSchema, where: str) -> list[Placement]:
+        """The additional columns of a place that a table has."""
+        names = table.arrow.names
+        return [p for p in self.settings.placements if p.where == where and p.column in names]
+
+    def _partitions(self, batch: ChangeBatch) -> pa.Array:
+        """The partitions that the events name; null: by the message key."""
+        assert batch.after is not None
+        for placement in self._placements(batch.table, "partition"):
+            array = batch.after.field(batch.table.arrow.get_field_index(placement.column))
+            if not pa.types.is_integer(array.type) or pc.any(pc.greater(array, 2**31 - 1)).as_py():
+                raise SinkError(
+                    f"column `{placement.column}` of outbox `{batch.table.id}` names no partition",
+                    f"found {batch.table.column(placement.column).type.native}; needed integers of 32 bits",
+                    "name another column in `table-fields-additional-placement`",
+                    code="TR-7615",
+                )
+            return array.cast(pa.int32())
+        return pa.nulls(len(batch), pa.int32())
 
     def _routed(self, batch: ChangeBatch) -> pa.DictionaryArray:
         """The values by which events are routed; an empty text for NULL."""
@@ -187,13 +209,13 @@ class Outbox:
             return text.text(payload)
         written = text.cell(payload)
         if settings.table_expand_json_payload:
-            written = text.expanded(payload)
+            drops_nulls = settings.table_json_payload_null_behavior is NullFields.IGNORE
+            written = text.expanded(payload, drops_nulls=drops_nulls)
         if not settings.is_enveloped:
             return text.written([written], "")
         further = [
             replace(text.cell(placement.column), label=f",{dumps(placement.name)}:")
-            for placement in settings.placements
-            if placement.where == "envelope"
+            for placement in self._placements(text.table, "envelope")
         ]
         return text.written([replace(written, label='{"payload":'), *further], "}")
 
@@ -253,7 +275,7 @@ class _Columns:
         texts = self.json(name).cast(pa.string())
         return pc.utf8_trim(texts, '"').cast(pa.binary())
 
-    def expanded(self, name: str) -> Cell:
+    def expanded(self, name: str, *, drops_nulls: bool) -> Cell:
         """A column of text as JSON: objects and arrays as what they are, other texts as texts."""
         array, column = self.array(name), self._column(name)
         if not pa.types.is_string(array.type):
@@ -262,6 +284,11 @@ class _Columns:
         if column.type.kind is not Kind.JSON:
             may_be = pa.array(list(_are_documents(array, may_be)), pa.bool_())
         texts = self.written([self.cell(name)], "").cast(pa.string())
+        if drops_nulls:
+            documents = zip(array.to_pylist(), may_be.to_pylist(), strict=True)
+            array = pa.array(
+                [without_nulls(text) if is_one else text for text, is_one in documents], pa.string()
+            )
         return Cell("", pc.if_else(may_be, array, texts), value_kinds.RAW)
 
     def _column(self, name: str) -> Column:

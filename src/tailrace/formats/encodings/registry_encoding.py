@@ -15,6 +15,7 @@ from tailrace.formats.connect.source_block import POSTGRES
 from tailrace.formats.encodings.records import (
     BinaryFormat,
     FieldGroup,
+    FieldValues,
     closing_columns,
     fields,
     image_columns,
@@ -57,9 +58,14 @@ class RegisteredEncoding:
             return pa.nulls(len(batch), pa.binary())
         schema = _schema(self.envelopes, table, "key")
         parts = [self._opening(table, "key", ids)]
+        own = {**schema, "fields": schema["fields"][: len(table.key)]}
         for when, image in ((records.IF_DELETED, batch.before), (records.IF_KEPT, batch.after)):
-            columns = image_columns(table, table.key, schema, image, self.envelopes.modes)
+            columns = image_columns(table, table.key, own, image, self.envelopes.modes)
             parts.append(FieldGroup(when, fields(columns, self.format)))
+        if (added := self.envelopes.topics.key_field(table.id)) is not None:
+            constant = FieldValues(schema["fields"][-1], None, added[1])
+            last = fields([constant], self.format, len(table.key) + 1)
+            parts.append(FieldGroup(records.ALWAYS, last))
         return write(parts, batch, zigzag=self.format.zigzag)
 
     def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:

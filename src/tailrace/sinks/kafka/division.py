@@ -4,7 +4,8 @@
     partition     by the message key; or by those of its columns that `partition-by` names
     writer        by the columns that decide the partition: their equal values keep the order of the log
 
-    topic         the table's; or `topic-by`: the same with the value of a column of the message key behind it
+    topic         the table's; or `topic-by`: the same with the value of a column of the message key behind
+                  it, or this value alone (`topic-by-value: topic`)
 
 Columns of `partition-by` and `topic-by` must be in the message key. So topic and partition are functions of
 the key, and all messages of a key are in one partition of one topic, in their order.
@@ -44,6 +45,7 @@ class Division:
         topic_by: columns whose values are parts of the names of topics; None: each table has one topic.
         format: names the tables' topics, and writes the columns of partitions as keys in JSON; needed with
             `partition_by` and `topic_by`.
+        topic_is_value: whether the values of `topic_by` are the names of topics, rather than their ends.
     """
 
     outbox: Outbox | None = None
@@ -51,6 +53,7 @@ class Division:
     partition_by: TableColumns | None = None
     topic_by: TableColumns | None = None
     format: DebeziumFormat | None = None
+    topic_is_value: bool = False
 
     @property
     def stamp(self) -> str:
@@ -120,9 +123,9 @@ class Division:
                 code="TR-7610",
             )
         assert self.format is not None
-        own = self.format.topic(batch.table.id)
+        own = "" if self.topic_is_value else f"{self.format.topic(batch.table.id)}."
         encoded = values.cast(pa.string()).fill_null("").dictionary_encode()
-        names = [(value, f"{own}.{value}") for value in encoded.dictionary.to_pylist()]
+        names = [(value, f"{own}{value}") for value in encoded.dictionary.to_pylist()]
         return [name if value and is_topic(name) else None for value, name in names], encoded.indices
 
     def schema(self, table: TableSchema) -> TableSchema:

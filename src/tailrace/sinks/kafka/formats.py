@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
-from tailrace.config.sinks import DeleteHandling, KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
+from tailrace.config.sinks import (
+    DeleteHandling,
+    KafkaSettings,
+    KeyEncoding,
+    SubjectNames,
+    TopicByValue,
+    ValueEncoding,
+)
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import MessageFormat
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
-from tailrace.formats.connect.topics import TargetNames, Topics
+from tailrace.formats.connect.topics import TargetNames
 from tailrace.formats.debezium.flattened import Flat
 from tailrace.formats.debezium.headers import context_of
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.outbox import Outbox
 from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.sinks.kafka.division import Division
+from tailrace.sinks.kafka.names import topics_of
 from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 from tailrace.sinks.messages.formats import DebeziumJson, modes_of
 
@@ -39,7 +48,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
             subjects = "RecordNameStrategy"
         case SubjectNames.TOPIC_RECORD:
             subjects = "TopicRecordNameStrategy"
-    topics = Topics(settings.topic_prefix, targets, messages=connector == "postgresql")
+    topics = topics_of(settings, targets, messages=connector == "postgresql")
     return Envelopes(topics, connector, modes=modes, subjects=subjects, database=database)
 
 
@@ -63,15 +72,17 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
         context=context,
         flat=_flat(settings),
         headers=settings.headers,
+        extensions=settings.extension_attributes_enable,
     )
 
 
 def _flat(settings: KafkaSettings) -> Flat:
-    """What `value-format: flat-json` writes."""
+    """What `flat-json` and `flat-avro` write."""
     deletes = settings.delete_tombstone_handling_mode
     return Flat(
         settings.fields_to_add,
-        has_rows_of_deletes=deletes is not DeleteHandling.TOMBSTONE,
+        settings.fields_in_headers,
+        has_rows_of_deletes=deletes in (DeleteHandling.REWRITE, DeleteHandling.REWRITE_WITH_TOMBSTONE),
         has_tombstones=deletes is DeleteHandling.REWRITE_WITH_TOMBSTONE,
     )
 
@@ -79,8 +90,16 @@ def _flat(settings: KafkaSettings) -> Flat:
 def division_of(settings: KafkaSettings, envelopes: Envelopes) -> Division:
     """What decides keys, partitions and writers."""
     keys, partitions = settings.key_columns, settings.partition_columns
-    topics = settings.topic_columns
-    return Division(_outbox(settings, envelopes), keys, partitions, topics, DebeziumFormat(envelopes))
+    # partitions are by the columns of keys alone
+    topics = replace(envelopes.topics, key=None)
+    return Division(
+        _outbox(settings, envelopes),
+        keys,
+        partitions,
+        settings.topic_columns,
+        DebeziumFormat(replace(envelopes, topics=topics)),
+        topic_is_value=settings.topic_by_value is TopicByValue.TOPIC,
+    )
 
 
 def _outbox(settings: KafkaSettings, envelopes: Envelopes) -> Outbox | None:

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.config.secret import shown
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, SubjectNames
+from tailrace.errors import ConfigError
 from tailrace.formats.connect.names import adjusted
-from tailrace.formats.connect.topics import Topics, collision
+from tailrace.formats.connect.topics import Topics, collision, is_topic
 from tailrace.model.table import TableId
 from tailrace.sinks.base import (
     Capabilities,
@@ -89,7 +91,13 @@ class KafkaSink:
             skipped=skipped,
             division=division_of(settings, envelopes),
         )
-        self._claims = Claims(router, self._claimed_names, self._taken(envelopes.topics))
+        self._topics = topics = envelopes.topics
+        self._claims = Claims(
+            router,
+            self._claimed_names,
+            self._taken(topics),
+            lambda *tables: all(map(topics.is_replaced, tables)) and len({*map(topics.topic, tables)}) == 1,
+        )
         self._side_topics = SideTopics(
             settings, self._client, self._cluster, streams, self._registry, skipped=skipped
         )
@@ -121,6 +129,13 @@ class KafkaSink:
         if self._shares.division.outbox_of(table) is not None:
             return []  # its rows name the topics
         topic = self._format.topic(table)
+        if self._topics.is_replaced(table) and not is_topic(topic):
+            raise ConfigError(
+                f"the topic of {table.quoted} would have a name that Kafka does not allow",
+                f"found {shown(topic)}; `topic-replacement` makes it",
+                "names consist of letters, digits, `.`, `_` and `-`, at most 249, and do not begin with `__`",
+                code="TR-1070",
+            )
         names = [collision(topic)]
         if self._settings.subject_names is SubjectNames.RECORD and self._registry is not None:
             names.append(f"schema {adjusted({'name': topic})['name']}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.config.outbox import InvalidOperation
 from tailrace.errors import SinkError, TransientSinkError
@@ -59,6 +60,24 @@ class _KeptProducer:
 
 #: This process's producers, by transactional id (or by settings, without transactions).
 _producers: dict[str, _KeptProducer] = {}
+
+
+def _named_partitions(batch: ChangeBatch, named: pa.Array, by_key: np.ndarray, topic: Topic) -> np.ndarray:
+    """The partitions that messages name, and where they name none those of their keys.
+
+    Raises:
+        SinkError: the topic does not have one of them.
+    """
+    highest, lowest = pc.max(named).as_py(), pc.min(named).as_py()
+    if lowest < 0 or highest >= topic.partitions:
+        raise SinkError(
+            f"a row of outbox `{batch.table.id}` names a partition that its topic does not have",
+            f"found {lowest if lowest < 0 else highest}; topic `{topic.name}` has {topic.partitions}",
+            "correct the application, or add partitions: kafka-topics.sh --alter --partitions ...",
+            code="TR-7615",
+        )
+    has_own = named.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(has_own, named.fill_null(0).to_numpy(), by_key).astype(by_key.dtype)
 
 
 class WriterTransaction:
@@ -193,6 +212,9 @@ class WriterTransaction:
         if by is not None:
             by = by.take(pa.array(change_of(batch, len(values))))
         partitions = partitions_of(keys if by is None else by, topic.partitions)
+        named = messages.column("partition")
+        if named.null_count < len(named):
+            partitions = _named_partitions(batch, named, partitions, topic)
         columns = MessageColumns(
             keys, values, headers, partitions, selected.astype(np.uint8), timestamps=timestamps_of(messages)
         )

@@ -11,13 +11,16 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.config.importing import debezium, debezium_offsets
-from tailrace.config.importing.debezium_properties import PROPERTIES, known
+from tailrace.config.importing.debezium_properties import PROPERTIES, Fate, known
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.given import properties
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeleteHandling, KafkaSettings, ValueEncoding
 from tailrace.errors import ConfigError
+from tailrace.model.table import TableId
+from tailrace.sinks.kafka.names import topics_of
+from tailrace.sinks.route import Router
 
 FILES = Path(__file__).parent / "files"
 ROOT = Path(__file__).parents[4]
@@ -179,30 +182,30 @@ def test_settings_of_tables_columns_and_sessions_are_taken_over() -> None:
     assert "snapshot.fetch.size" in needless(made)
 
 
-def test_masks_of_columns_are_transforms_and_others_leave_the_column_out() -> None:
+def test_masks_of_columns_are_those_of_the_source() -> None:
     pipeline, _, made = imported(
         MYSQL,
         **{
-            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen": "shop.customers.email,shop.orders.email",
-            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen-2": "shop\\.customers\\.iban",
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen": "shop.customers.email,.*\\.mail",
             "column.mask.hash.MD5.with.salt.not-to-be-seen": "shop.customers.name",
+            "column.mask.hash.v2.SHA-256.with.salt.not-to-be-seen-2": "shop\\.customers\\.iban",
+            "column.mask.hash.MD2.with.salt.not-to-be-seen": "shop\\.customers\\.old",
             "column.mask.with.3.chars": "shop.customers.phone",
             "column.truncate.to.20.chars": "shop.orders.note,.*\\.remark",
         },
     )
-    rules = {rule.source_table: rule for rule in pipeline.transforms}
-    customers, orders = rules["(?i)shop\\.customers"], rules["(?i)shop\\.orders"]
-    assert customers.mask_hash == ("email", "name")
-    assert customers.projection == r"\*, '***' AS `phone`"
-    assert (orders.mask_hash, dict(orders.truncate)) == (("email",), {"note": "20"})
-    assert customers.mask_salt is not None
-    assert customers.mask_salt.text == "${env:MASK_SALT}"
-    excluded = pipeline.source.column_exclude_list
-    assert excluded == (r".*\.remark", r"shop\.customers\.phone", "shop\\.customers\\.iban")
+    source = pipeline.source
+    assert [(mask.name, mask.patterns) for mask in source.column_masks] == [
+        ("column.truncate.to.20.chars", ("shop.orders.note", ".*\\.remark")),
+        ("column.mask.with.3.chars", ("shop.customers.phone",)),
+        ("column.mask.hash.MD5", ("shop.customers.name",)),
+        ("column.mask.hash.v2.SHA-256", ("shop.customers.email", ".*\\.mail")),
+    ]
+    assert source.column_mask_salt.text == "${env:MASK_SALT}"
+    assert source.column_exclude_list == ("shop\\.customers\\.iban", "shop\\.customers\\.old")
     assert missing(made) == {
-        "column.mask.hash.v2.SHA-256.with.salt.***",  # two salts in one table
-        "column.mask.hash.MD5.with.salt.***",
-        "column.truncate.to.20.chars",
+        "column.mask.hash.v2.SHA-256.with.salt.***",  # a second salt
+        "column.mask.hash.MD2.with.salt.***",
     }
 
 
@@ -218,80 +221,107 @@ def test_column_that_cannot_be_masked_is_never_in_clear() -> None:
     with pytest.raises(ConfigError) as error:
         imported(
             MYSQL,
-            **{"column.include.list": "shop.customers.(id|email)", "column.mask.with.3.chars": ".*\\.email"},
+            **{"column.include.list": "shop.customers.(id|email)", "column.mask.in.3.chars": ".*\\.email"},
         )
     assert error.value.code == "TR-1352"
 
 
 @pytest.mark.parametrize(
-    ("regex", "replacement", "table", "topic"),
+    ("regex", "replacement", "topic"),
     [
-        ("shop\\.shop\\.(.*)", "shop.$1", "shop.orders", "orders"),
-        ("shop.shop.orders_(\\d+)", "shop.all_orders", "shop.orders_7", "all_orders"),
-        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$1.$3", "shop.orders", "orders"),
-        ("(\\w+)\\.(\\w+)\\.(\\w+)", "shop.$2_$3", "shop.orders", "shop_orders"),
+        ("shop\\.shop\\.(.*)", "shop.$1", "shop.orders"),
+        ("(?<a>[^.]+)\\.([^.]+)\\.([^.]+)", "${a}-$3", "shop-orders"),
+        ("shop\\.other", "x", "shop.shop.orders"),
     ],
 )
-def test_router_of_topics_is_a_route(regex: str, replacement: str, table: str, topic: str) -> None:
-    from tailrace.model.table import TableId
-    from tailrace.sinks.route import Router
-
+def test_router_of_topics_is_taken_over(regex: str, replacement: str, topic: str) -> None:
     settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
-    pipeline, _, made = imported(
+    _, sink, made = imported(
         MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
     )
-    assert Router(pipeline.routes).target(TableId(*table.split("."))) == topic
-    assert Router(pipeline.routes).target(TableId("x", "y.z")) == "x.y.z"
-    assert missing(made) == set()
+    topics = topics_of(sink, Router(()), messages=False)
+    assert topics.topic(TableId("shop", "orders")) == topic
+    assert (sink.key_enforce_uniqueness, missing(made)) == (False, set())
 
 
-@pytest.mark.parametrize(
-    ("regex", "replacement"),
-    [
-        ("([^.]+)\\.([^.]+)\\.([^.]+)", "$3"),
-        ("(.*)\\.(.*)", "$1.x"),
-        ("shop\\.a|shop\\.b", "shop.c"),
-        ("shop.*orders", "shop.orders"),
-        ("shop\\.(a)\\.b\\1", "shop.c"),
-        ("shop\\.(.*)", "shop.\\$1"),
-    ],
-)
-def test_router_to_topics_without_the_prefix_has_no_equivalent(regex: str, replacement: str) -> None:
-    settings = {"type": ROUTER, "regex": regex, "replacement": replacement}
-    pipeline, _, made = imported(
-        MYSQL, transforms="r", **{f"transforms.r.{name}": value for name, value in settings.items()}
+def test_topics_of_no_table_keep_their_names() -> None:
+    _, _, made = imported(
+        MYSQL,
+        **{
+            "transforms": "r",
+            "transforms.r.type": ROUTER,
+            "transforms.r.regex": "(.*)",
+            "transforms.r.replacement": "x.$1",
+        },
     )
-    assert (pipeline.routes, missing(made)) == ((), {"transforms.r"})
+    assert missing(made) == {"transforms.r"}
 
 
-@pytest.mark.parametrize(
-    ("is_unique", "column"), [("false", None), ("true", "__dbz__physicalTableIdentifier")]
-)
-def test_router_of_logical_tables_brings_shards_together(is_unique: str, column: str | None) -> None:
-    pipeline, _, made = imported(
+@pytest.mark.parametrize("given", [{}, {"key.enforce.uniqueness": "false"}, {"key.field.name": "table"}])
+def test_router_of_logical_tables_brings_shards_together(given: dict[str, str]) -> None:
+    _, sink, made = imported(
         MYSQL,
         **{
             "transforms": "r",
             "transforms.r.type": "io.debezium.transforms.ByLogicalTableRouter",
             "transforms.r.topic.regex": "shop\\.shop\\.orders_\\d+",
             "transforms.r.topic.replacement": "shop.orders",
-            "transforms.r.key.enforce.uniqueness": is_unique,
+            **{f"transforms.r.{name}": value for name, value in given.items()},
         },
     )
-    (route,) = pipeline.routes
-    assert (route.source_table, route.sink_table) == ("shop\\.orders_\\d+", "orders")
-    assert route.shard_column == column
-    assert missing(made) == ({"transforms.r.key.enforce.uniqueness"} if column else set())
+    topics = topics_of(sink, Router(()), messages=False)
+    table = TableId("shop", "orders_7")
+    assert topics.topic(table) == "shop.orders"
+    name = given.get("key.field.name", "__dbz__physicalTableIdentifier")
+    field = None if "key.enforce.uniqueness" in given else (name, "shop.shop.orders_7")
+    assert (topics.key_field(table), missing(made)) == (field, set())
+
+
+def test_outbox_is_taken_over() -> None:
+    given = {
+        "transforms": "o",
+        "transforms.o.type": "io.debezium.transforms.outbox.EventRouter",
+        "transforms.o.table.fields.additional.placement": "type:header:eventType,part:partition",
+        "transforms.o.table.expand.json.payload": "true",
+        "transforms.o.table.field.event.schema.version": "version",
+        "transforms.o.route.topic.replacement": "events.${routedByValue}",
+        "transforms.o.tracing.operation.name": "x",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    }
+    _, sink, made = imported(MYSQL, **given)
+    outbox = sink.outbox
+    assert outbox is not None
+    assert (outbox.tables, outbox.topic("a")) == ((".*",), "events.a")
+    assert outbox.table_fields_additional_placement == ("type:header:eventType", "part:partition")
+    assert (outbox.table_expand_json_payload, outbox.table_json_payload_null_behavior.value) == (
+        True,
+        "ignore",
+    )
+    assert (outbox.key_converter.value, outbox.has_json_values) == ("string", True)
+    assert missing(made) == {"transforms.o.tracing.operation.name"}
+    assert "transforms.o.table.field.event.schema.version" in needless(made)
+    names = {
+        "transforms.o.predicate": "p",
+        "predicates": "p",
+        "predicates.p.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+    }
+    _, sink, made = imported(MYSQL, **given, **names)
+    assert "sink.outbox.tables" in {note.name for note in made.to_set}
 
 
 @pytest.mark.parametrize(
     ("settings", "handling", "skipped"),
     [
         ({}, DeleteHandling.TOMBSTONE, ("t",)),
-        ({"tombstones.on.delete": "false"}, DeleteHandling.TOMBSTONE, ("t", "d")),
-        ({"transforms.unwrap.delete.tombstone.handling.mode": "drop"}, DeleteHandling.TOMBSTONE, ("t", "d")),
-        ({"transforms.unwrap.drop.tombstones": "true"}, DeleteHandling.TOMBSTONE, ("t", "d")),
+        ({"tombstones.on.delete": "false"}, DeleteHandling.TOMBSTONE, ("t",)),
+        ({"transforms.unwrap.delete.tombstone.handling.mode": "drop"}, DeleteHandling.DROP, ("t",)),
+        ({"transforms.unwrap.drop.tombstones": "true"}, DeleteHandling.DROP, ("t",)),
         ({"transforms.unwrap.drop.tombstones": "false"}, DeleteHandling.TOMBSTONE, ("t",)),
+        (
+            {"transforms.unwrap.drop.tombstones": "false", "tombstones.on.delete": "false"},
+            DeleteHandling.DROP,
+            ("t",),
+        ),
         ({"transforms.unwrap.delete.tombstone.handling.mode": "rewrite"}, DeleteHandling.REWRITE, ("t",)),
         (
             {
@@ -316,9 +346,55 @@ def test_flat_rows_are_those_of_the_transform(
     assert missing(made) == set()
 
 
-def test_flat_rows_with_schemas_have_no_equivalent() -> None:
+def test_flat_rows_have_the_schemas_of_their_converter() -> None:
     _, sink, made = imported(MYSQL, **UNWRAP, **AVRO)
-    assert (sink.value_format, missing(made)) == (ValueEncoding.AVRO, {"transforms.unwrap"})
+    assert (sink.value_format, sink.key_encoding.value, missing(made)) == (
+        ValueEncoding.FLAT_AVRO,
+        "avro",
+        set(),
+    )
+    _, sink, made = imported(MYSQL, **UNWRAP, **{"value.converter.schemas.enable": "true"})
+    assert (sink.value_format, sink.schemas_enable) == (ValueEncoding.FLAT_JSON, True)
+    protobuf = {"value.converter": "io.confluent.connect.protobuf.ProtobufConverter"}
+    _, sink, made = imported(MYSQL, **{**UNWRAP, **AVRO, **protobuf})
+    assert (sink.value_format, missing(made)) == (ValueEncoding.PROTOBUF, {"transforms.unwrap"})
+
+
+def test_cloudevents_are_those_of_the_converter() -> None:
+    given = {
+        "value.converter": "io.debezium.converters.CloudEventsConverter",
+        "value.converter.schemas.enable": None,
+        "value.converter.json.schemas.enable": "false",
+        "value.converter.extension.attributes.enable": "false",
+        "value.converter.metadata.source": "value,id:generate,type:generate,traceparent:header",
+        "value.converter.schema.cloudevents.name": "events",
+    }
+    _, sink, made = imported(MYSQL, **given)
+    assert (sink.value_format, sink.key_encoding.value) == (ValueEncoding.CLOUDEVENTS, "json")
+    assert (sink.schemas_enable, sink.extension_attributes_enable) == (False, False)
+    assert (missing(made), "value.converter.schema.cloudevents.name" in needless(made)) == (set(), True)
+    avro = {
+        "value.converter.data.serializer.type": "avro",
+        "value.converter.avro.schema.registry.url": "http://r",
+    }
+    _, sink, made = imported(MYSQL, **{**given, **avro, "value.converter.metadata.source": "header"})
+    assert missing(made) == {*avro, "value.converter.metadata.source"}
+
+
+def test_other_settings_of_flat_rows_are_those_of_the_transform() -> None:
+    given = {
+        "transforms.unwrap.add.fields": "before.name:old",
+        "transforms.unwrap.add.headers": "op,total_order",
+        "transforms.unwrap.add.headers.prefix": "_",
+        "transforms.unwrap.route.by.field": "region",
+        "transforms.unwrap.drop.fields.header.name": "unchanged",
+        "transforms.unwrap.drop.fields.from.key": "true",
+    }
+    _, sink, made = imported(MYSQL, **UNWRAP, **given)
+    assert (sink.add_fields, sink.add_headers) == (("before.name:old",), ("op", "total_order"))
+    assert (sink.add_headers_prefix, sink.provide_transaction_metadata) == ("_", True)
+    assert (sink.topic_by, sink.topic_by_value.value) == (".*:region", "topic")
+    assert missing(made) == {"transforms.unwrap.drop.fields.header.name"}
 
 
 def test_fields_that_transforms_take_out_or_blank_are_left_out() -> None:
@@ -355,6 +431,18 @@ def test_mode_of_the_snapshot_is_the_start(mode: str, start: str, lost: str) -> 
     pipeline, _, made = imported(MYSQL, **{"snapshot.mode": mode})
     assert (pipeline.source.starting_position, pipeline.source.on_position_lost) == (start, lost)
     assert missing(made) == set()
+
+
+def test_statement_that_is_no_condition_has_no_equivalent() -> None:
+    name = "snapshot.select.statement.overrides"
+    given = {
+        name: "shop.orders,shop.Items,shop.none",
+        f"{name}.shop.orders": "SELECT id FROM shop.orders",
+        f"{name}.shop.items": "SELECT * FROM shop.items WHERE id > 7",
+    }
+    pipeline, _, made = imported(MYSQL, **given)
+    assert [(o.table, o.where) for o in pipeline.source.snapshot_overrides] == [("shop.items", "id > 7")]
+    assert missing(made) == {f"{name}.shop.orders", f"{name}.shop.none"}
 
 
 def test_signals_notifications_and_heartbeats_are_those_of_enabled_channels() -> None:
@@ -630,3 +718,55 @@ def test_properties_are_known_by_name() -> None:
     assert known("column.truncate.to.20.chars") is not None
     assert known("topic.creation.default.partitions") is not None
     assert known("database.hostname2") is None
+
+
+_VALUES_OF_SAME = {
+    "name": "other",
+    "topic.prefix": "other",
+    "database.include.list": "shop",
+    "database.exclude.list": "mysql",
+    "schema.include.list": "public",
+    "schema.exclude.list": "private",
+    "table.exclude.list": "shop.x",
+    "column.include.list": "shop.orders.id",
+    "column.exclude.list": "shop.orders.note",
+    "skip.messages.without.change": "true",
+    "column.truncate.to.*length*.chars": "shop.orders.note",
+    "column.mask.with.*length*.chars": "shop.orders.note",
+    "message.key.columns": "shop.orders:id",
+    "time.precision.mode": "isostring",
+    "decimal.handling.mode": "string",
+    "bigint.unsigned.handling.mode": "precise",
+    "binary.handling.mode": "hex",
+    "enable.time.adjuster": "true",
+    "skipped.operations": "u",
+    "include.schema.changes": "false",
+    "provide.transaction.metadata": "true",
+    "extended.headers.enabled": "false",
+    "heartbeat.interval.ms": "1000",
+    "heartbeat.action.query": "INSERT INTO shop.beat VALUES (1)",
+    "message.prefix.include.list": "a",
+    "message.prefix.exclude.list": "a",
+    "signal.data.collection": "shop.signals",
+    "snapshot.include.collection.list": "shop.orders",
+    "database.initial.statements": "SET ROLE ALL",
+    "snapshot.select.statement.overrides": "shop.orders",
+}
+
+
+def test_each_property_that_is_the_same_is_taken_over() -> None:
+    same = [p.name for p in PROPERTIES if p.fate is Fate.SAME]
+    assert sorted(same) == sorted(_VALUES_OF_SAME)
+    for name in same:
+        own = POSTGRES if name.startswith(("schema.", "message.prefix.")) else MYSQL
+        given = {name.replace("*length*", "7"): _VALUES_OF_SAME[name]}
+        if name == "snapshot.select.statement.overrides":
+            given[f"{name}.shop.orders"] = "SELECT * FROM shop.orders WHERE id > 7"
+        if name == "heartbeat.action.query":
+            given["heartbeat.interval.ms"] = "1000"
+        _, _, before = imported(own)
+        _, _, made = imported({**own, **given})
+        new = {*missing(made), *needless(made)} - {*missing(before), *needless(before)}
+        assert new == set(), name
+        if name not in ("name", "enable.time.adjuster"):
+            assert made.text("x") != before.text("x"), name

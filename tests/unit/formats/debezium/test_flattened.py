@@ -1,6 +1,8 @@
+import io
 import json
 from dataclasses import replace
 
+import fastavro
 import pytest
 
 from tailrace.config.flat_fields import added_fields
@@ -8,7 +10,7 @@ from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.debezium.flattened import Flat, FlatEncoding
+from tailrace.formats.debezium.flattened import Flat, FlatAvroEncoding, FlatEncoding
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.change import OP_DELETE
 from tailrace.model.messages import MESSAGES
@@ -155,3 +157,39 @@ def test_column_with_the_name_of_an_added_field_is_an_error():
 def test_field_of_another_database_is_refused():
     with pytest.raises(ConfigError, match="names a field that no message has"):
         messages(batch(ORDERS, CHANGES), add=["lsn"])
+
+
+@pytest.mark.parametrize("has_rows_of_deletes", [False, True])
+def test_avro_has_the_rows_of_json(has_rows_of_deletes):
+    fields = added_fields(["op", "source.pos", "before.name:old", "after.geo"], "__")
+    flat = Flat(fields, has_rows_of_deletes=has_rows_of_deletes)
+    envelopes = Envelopes(Topics("app"))
+    of = FlatAvroEncoding(envelopes, flat)
+    schema = of.value_schema(ORDERS)
+    assert schema.subject == "app.shop.orders-value"
+    made = of.values(batch(ORDERS, CHANGES), NOW, {schema.reference: 7}).to_pylist()
+    reader = fastavro.parse_schema(json.loads(schema.text))
+    rows = [None if m is None else fastavro.schemaless_reader(io.BytesIO(m[5:]), reader) for m in made]
+    assert rows == [value for _, value in messages(batch(ORDERS, CHANGES), flat)]
+    assert {m[:5] for m in made if m is not None} == {b"\0\0\0\0\7"}
+
+
+def test_headers_are_those_of_the_change_and_of_its_tombstone():
+    fields = added_fields(["op", "before.name", "after.nothing"], "_")
+    flat = Flat(headers=fields, has_rows_of_deletes=True, has_tombstones=True)
+    made = key_value_format(Envelopes(Topics("app")), "json", "flat-json", flat=flat, headers={"a": "b"})
+    found = made.messages(batch(ORDERS, CHANGES), NOW).to_pylist()
+    headers = [[(h["key"], h["value"]) for h in m["headers"]] for m in found]
+    assert headers == [
+        [("_op", b'"c"'), ("_before_name", b"null"), ("a", b"b")],
+        [("_op", b'"u"'), ("_before_name", b'"a"'), ("a", b"b")],
+        [("_op", b'"d"'), ("_before_name", b'"b"'), ("a", b"b")],
+        [("_op", b'"d"'), ("a", b"b")],
+        [("_op", b'"c"'), ("_before_name", b"null"), ("a", b"b")],
+    ]
+
+
+def test_list_cannot_be_an_added_field():
+    with pytest.raises(SinkError, match=r"column `vec` of table .* cannot be added") as found:
+        messages(batch(TYPES_TABLE, [change("c", None, TYPES_ROWS[0])]), add=["after.vec"])
+    assert found.value.code == "TR-7614"

@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from tailrace.config.load import parse_pipeline
-from tailrace.config.outbox import ConnectConverter, InvalidOperation, OutboxSettings
+from tailrace.config.outbox import (
+    ConnectConverter,
+    InvalidOperation,
+    MissingColumn,
+    NullFields,
+    OutboxSettings,
+)
 from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
@@ -220,7 +226,9 @@ def test_table_without_the_columns_is_an_error():
         {"route_topic_replacement": "${other}"},
         {"route_topic_replacement": "$2"},
         {"table_fields_additional_placement": ("type",)},
-        {"table_fields_additional_placement": ("type:partition",)},
+        {"table_fields_additional_placement": ("type:partition:p",)},
+        {"table_fields_additional_placement": ("type:partition", "id:partition")},
+        {"table_json_payload_null_behavior": NullFields.IGNORE},
         {"table_fields_additional_placement": ("type:header:id",)},
         {"table_fields_additional_placement": ("type:envelope:payload",)},
         {"table_expand_json_payload": True, "value_converter": ConnectConverter.STRING},
@@ -249,3 +257,36 @@ pipeline: {checkpoint: /c}
     )
     with pytest.raises(ConfigError, match=r"at `sink\.outbox\.tables`"):
         parse_pipeline(text.replace("'shop[.]outbox'", "[]"))
+
+
+def test_partition_is_that_of_a_column():
+    place = {"table_fields_additional_placement": ("version:partition",)}
+    made = events([row(), row(version=None)], **place)
+    assert [event["partition"] for event in made] == [3, None]
+    with pytest.raises(SinkError, match=r"column `version` of outbox .* names no partition") as refused:
+        events([row(version=2**31)], **place)
+    assert refused.value.code == "TR-7615"
+
+
+def test_column_that_a_table_does_not_have_is_an_error_or_left_out():
+    place = {
+        "table_fields_additional_placement": ("nothing:header", "type:header", "no:envelope", "x:partition")
+    }
+    with pytest.raises(SinkError, match="has no column `nothing`"):
+        events([row()], **place)
+    (event,) = events([row()], **place, table_field_additional_missing=MissingColumn.IGNORE)
+    assert [header["key"] for header in event["headers"]] == ["id", "type"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "written"),
+    [
+        ('{"a": null, "b": {"c": null, "d": [], "e": 1.50}}', b'{"b":{"e":1.50}}'),
+        ('[null, {"a": null}, 12345678901234567890123]', b"[null,{},12345678901234567890123]"),
+        ('{"a": "\u00e4\\n", "b": true}', '{"a":"\u00e4\\n","b":true}'.encode()),
+        ("no json", b'"no json"'),
+    ],
+)
+def test_fields_that_are_null_are_left_out_if_that_is_set(payload, written):
+    given = {"table_expand_json_payload": True, "table_json_payload_null_behavior": NullFields.IGNORE}
+    assert value(payload, **given) == written

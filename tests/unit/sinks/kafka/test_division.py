@@ -65,6 +65,8 @@ def test_topic_has_the_value_of_a_column_of_the_row_before_a_delete_and_after_ot
     assert numbers is not None
     assert numbers.to_pylist() == ["p.shop.t.1", "p.shop.t.2"]
     assert by_topic("shop[.]u:name").topic_column(batch) is None
+    whole = replace(division, topic_is_value=True)
+    assert whole.topics(batch) == {"x", "y"}
 
 
 @pytest.mark.parametrize("name", [None, "", "a b", "\u00fc", "x" * 249])
