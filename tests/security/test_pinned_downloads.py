@@ -10,8 +10,8 @@ import pytest
 from tailrace import pinned
 from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
-from tailrace.spark import jars as spark_jars
 from tailrace.spark import RELEASES, session
+from tailrace.spark import jars as spark_jars
 from tailrace.spark.object_stores import s3_jars
 from tailrace_dev.servers import apicurio, debian, jars, kafka, opensearch, postgres, rocketmq
 

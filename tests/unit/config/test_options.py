@@ -383,6 +383,8 @@ def test_address_of_an_archive_with_a_password_is_refused_without_showing_it():
     with pytest.raises(ConfigError) as caught:
         parse_options({**GIVEN, "archive": "s3://key:geheim@bucket/x"})
     assert "geheim" not in str(caught.value)
+
+
 # ---- the way to the server, and how the user logs in ----
 
 
