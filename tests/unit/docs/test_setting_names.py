@@ -91,6 +91,7 @@ NO_SETTING = SIGNALS | {
     "tailrace-error",
     "snapshot.select.statement.overrides",  # Debezium's; refused by name
     "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
+    "checkpointLocation",  # Spark's, of a writer
     "committed-offset",  # Flink CDC's, as is the next one
     "postgres-cdc",
 }
