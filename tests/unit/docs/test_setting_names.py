@@ -93,6 +93,7 @@ NO_SETTING = SIGNALS | {
     "schema.table.column",
     "tailrace-error",
     "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
+    "checkpointLocation",  # Spark's, of a writer
     "committed-offset",  # Flink CDC's, as is the next one
     "postgres-cdc",
     "maxMessageSize",  # of RocketMQ's brokers
