@@ -79,7 +79,7 @@ def explained(error: TailraceError, options: SourceOptions) -> TailraceError:
         return error
     made = _USERS[options.authentication, options.dialect == "postgresql"]
     hint = f"the database's user must be one for tokens of this process's identity: {made}"
-    return SourceError(error.message, error.detail, hint, code=error.code)
+    return SourceError(error.message, error.detail, hint, code="TR-3101")
 
 
 def _no_token(
