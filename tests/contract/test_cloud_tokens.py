@@ -408,6 +408,7 @@ def test_token_is_the_password_of_each_connection_and_shown_nowhere(
             _forget()
             with make("not-that-one"), pytest.raises(SourceError, match="refuses the user") as caught:
                 connect(of, purpose="a test")
+            assert "must be one for tokens" in str(caught.value.hint)
             _forget()
         finally:
             mysql.execute("DROP USER 'reader'@'%'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -251,6 +252,8 @@ def test_database_that_refuses_the_password_is_not_taken_for_the_tunnel(mysql: A
 def test_program_that_is_missing_is_named(
     mysql: Any, sshd: SshServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    if (setpriv := shutil.which("setpriv")) is not None:
+        (tmp_path / "setpriv").symlink_to(setpriv)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="needs the program `ssh`") as caught:
         connect_mysql(options(mysql, sshd), purpose="a test")

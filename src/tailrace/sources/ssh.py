@@ -102,13 +102,7 @@ class Tunnel:
         self._watch.start()
         if (error := begun.get()) is not None:
             self.socket.close()
-            raise ConfigError(
-                "option `sshTunnel` needs the program `ssh`",
-                f"it cannot be run: {error.strerror}",
-                "install OpenSSH's client on the driver's machine and on every executor's "
-                "(Debian: apt-get install openssh-client)",
-                code="TR-3031",
-            ) from None
+            raise _no_program(f"it cannot be run: {error.strerror}")
 
     def _run(
         self, program: list[str], theirs: socket.socket, begun: queue.SimpleQueue[OSError | None]
@@ -180,10 +174,12 @@ def command(route: RouteOptions, host: str, port: int, seconds: float) -> list[s
         seconds: the time that is left for the SSH connection.
 
     Raises:
-        ConfigError: a file is missing.
+        ConfigError: there is no program `ssh`, or a file is missing.
     """
     server = route.ssh_tunnel
     assert server is not None
+    if shutil.which("ssh") is None:
+        raise _no_program("it is not on PATH")
     settings = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -224,6 +220,16 @@ def _can_die_with_its_parent() -> bool:
         return False
     said = subprocess.run(["setpriv", "--help"], capture_output=True, check=False).stdout  # noqa: S607
     return b"--pdeathsig" in said
+
+
+def _no_program(found: str) -> ConfigError:
+    return ConfigError(
+        "option `sshTunnel` needs the program `ssh`",
+        found,
+        "install OpenSSH's client on the driver's machine and on every executor's "
+        "(Debian: apt-get install openssh-client)",
+        code="TR-3031",
+    )
 
 
 def _file(option: str, path: str) -> str:

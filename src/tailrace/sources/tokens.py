@@ -20,7 +20,7 @@ import threading
 from typing import Any
 
 from tailrace.config.options import AWS_RDS_IAM, PASSWORD, SourceOptions
-from tailrace.errors import ConfigError, SourceError, TransientSourceError
+from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
 from tailrace.extras import of_authentication, require
 from tailrace.printable import shortened
 
@@ -34,6 +34,19 @@ _AZURE_SCOPES = {
     "": "https://ossrdbms-aad.database.windows.net/.default",
 }
 _GCP_SCOPE = "https://www.googleapis.com/auth/sqlservice.login"
+#: How a user for tokens is made, by authentication and whether it is PostgreSQL.
+_USERS = {
+    (AWS_RDS_IAM, False): "CREATE USER <user> IDENTIFIED WITH AWSAuthenticationPlugin AS 'RDS'; and the role "
+    "needs rds-db:connect for it",
+    (AWS_RDS_IAM, True): "GRANT rds_iam TO <user>; and the role needs rds-db:connect for it",
+    ("azure-entra", False): "CREATE AADUSER '<user>'",
+    ("azure-entra", True): "SELECT pgaadauth_create_principal('<user>', false, false)",
+    **dict.fromkeys(
+        (("gcp-iam", False), ("gcp-iam", True)),
+        "gcloud sql users create <user> --type=cloud_iam_service_account; and the account needs the role "
+        "Cloud SQL Instance User",
+    ),
+}
 #: Characters of a library's message that are shown.
 _LONGEST = 300
 #: Libraries keep what they have found in objects that one thread uses at a time.
@@ -58,6 +71,15 @@ def login_secret(options: SourceOptions, doing: str) -> str:
     issue = {AWS_RDS_IAM: _aws, "azure-entra": _azure, "gcp-iam": _gcp}[options.authentication]
     with _lock:
         return issue(options, doing)
+
+
+def explained(error: TailraceError, options: SourceOptions) -> TailraceError:
+    """`error` of a log-in; if the server refused a token, with the hint how the user is made for tokens."""
+    if error.code != "TR-3101" or options.authentication == PASSWORD:
+        return error
+    made = _USERS[options.authentication, options.dialect == "postgresql"]
+    hint = f"the database's user must be one for tokens of this process's identity: {made}"
+    return SourceError(error.message, error.detail, hint, code="TR-3101")
 
 
 def _no_token(

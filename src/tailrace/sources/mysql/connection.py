@@ -43,6 +43,7 @@ from tailrace.errors import (
 from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.tokens import explained
 
 B = TypeVar("B", bound=BoundedConnection)
 
@@ -164,7 +165,7 @@ def log_in(connection: B) -> B:
     try:
         connection.connect()
     except (pymysql.err.MySQLError, OSError) as error:
-        raise translate(error, connection.doing) from error
+        raise explained(translate(error, connection.doing), connection.options) from error
     return connection
 
 

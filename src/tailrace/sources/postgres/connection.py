@@ -43,7 +43,7 @@ from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
 from tailrace.sources.postgres.protocol.driver import BoundedCore, no_server
 from tailrace.sources.postgres.wire.types import SESSION_SETTINGS
 from tailrace.sources.route import connected
-from tailrace.sources.tokens import login_secret
+from tailrace.sources.tokens import explained, login_secret
 
 #: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -438,7 +438,7 @@ def connect(
     except (DatabaseError, InterfaceError, OSError) as error:
         if sock is not None:
             sock.close()
-        raise translate(error, doing) from error
+        raise explained(translate(error, doing), options) from error
     except BaseException:
         if sock is not None:
             sock.close()
