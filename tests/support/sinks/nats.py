@@ -29,6 +29,7 @@ def messages(settings: NatsSettings, subject: str) -> list[tuple[dict[str, str],
         count = (info.state.subjects or {}).get(subject, 0)
         received = await connection.streams.subscribe(subject, stream=stream, ordered_consumer=True)
         found = [await received.next_msg(timeout=20) for _ in range(count)]
+        await received.unsubscribe()
         return [(dict(message.headers or {}), message.data) for message in found]
 
     try:
