@@ -20,10 +20,11 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.message_sinks import RedisSettings, RocketMqSettings
+from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings
 from tailrace_dev.servers import (
     KafkaServer,
     MySqlServer,
+    NatsServer,
     OpenSearchServer,
     PostgresServer,
     RedisServer,
@@ -31,6 +32,7 @@ from tailrace_dev.servers import (
 )
 from tests.support.clickhouse import ClickHouse
 from tests.support.http_receiver import http_receiver
+from tests.support.sinks import nats as nats_streams
 from tests.support.sinks import rocketmq as rocketmq_topics
 from tests.support.sinks.clickhouse import Target
 from tests.support.sinks.opensearch import Cluster
@@ -45,6 +47,7 @@ FOLDERS = {
     "mysql_to_kafka",
     "mysql_to_rocketmq",
     "mysql_to_redis",
+    "mysql_to_nats",
     "mysql_to_webhook",
     "mysql_to_opensearch",
     "mysql_to_clickhouse",
@@ -204,6 +207,19 @@ def test_mysql_to_redis(mysql_shop: MySqlServer, redis: RedisServer, tmp_path: P
         *((b"r", f'{{"id":{id_}}}'.encode()) for id_ in (10, 11, 12)),
         (b"u", b'{"id":12}'),
     ]
+
+
+def test_mysql_to_nats(mysql_shop: MySqlServer, nats: NatsServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_nats",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "nats://127.0.0.1:4222": nats.url},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    settings = NatsSettings(url=nats.url, topic_prefix="app")
+    orders = nats_streams.messages(settings, "app.shop.orders")
+    assert sorted((h["op"], h["key"]) for h, _ in orders) == [("r", f'{{"id":{i}}}') for i in (10, 11, 12)]
 
 
 def test_mysql_to_webhook(mysql_shop: MySqlServer, tmp_path: Path) -> None:

@@ -23,15 +23,14 @@ def messages(settings: NatsSettings, subject: str) -> list[tuple[dict[str, str],
 
     async def read() -> list[tuple[dict[str, str], bytes]]:
         try:
-            last = (await connection.streams.stream_info(stream)).state.last_seq
+            info = await connection.streams.stream_info(stream, subjects_filter=subject)
         except errors.NotFoundError:
             return []
-        found = []
-        for seq in range(1, last + 1):
-            message = await connection.streams.get_msg(stream, seq, direct=False)
-            if message.subject == subject:
-                found.append((dict(message.headers or {}), message.data or b""))
-        return found
+        count = (info.state.subjects or {}).get(subject, 0)
+        received = await connection.streams.subscribe(subject, stream=stream, ordered_consumer=True)
+        found = [await received.next_msg(timeout=20) for _ in range(count)]
+        await received.unsubscribe()
+        return [(dict(message.headers or {}), message.data) for message in found]
 
     try:
         return connection.run(read())

@@ -10,16 +10,14 @@ from tailrace.printable import shortened
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq.frames import Reply
 
-#: Codes of answers to requests that this client may not make, or not with this signature.
-_NOT_ALLOWED = frozenset({frames.NO_PERMISSION})
 #: Stored, but not where the broker's settings promise it.
 _NOT_DURABLE = {
     frames.FLUSH_DISK_TIMEOUT: "not flushed to its disk",
     frames.SLAVE_NOT_AVAILABLE: "it has no slave",
     frames.FLUSH_SLAVE_TIMEOUT: "not copied to its slave",
 }
-#: What brokers say of a request whose signature or user they do not accept; they have no code for it.
-_SIGNATURE = ("authentication", "signature", "accesskey", "access key", "user:", "acl", "has no permission")
+#: What brokers say of a message that their store does not take; they have no code of its own for it.
+_TOO_LARGE = "size exceeded"
 
 
 def unavailable(address: str, problem: str) -> TransientSinkError:
@@ -51,8 +49,7 @@ def failure(answer: Reply, what: str) -> SinkError:
         what: what was asked for: "sending to topic `t`".
     """
     detail = f"code {answer.code}: {shortened(answer.remark)}"
-    said = answer.remark.lower()
-    if answer.code in _NOT_ALLOWED or (answer.code == 1 and any(word in said for word in _SIGNATURE)):
+    if answer.code == frames.NO_PERMISSION:
         return SinkError(
             f"RocketMQ does not allow {what}",
             detail,
@@ -69,7 +66,7 @@ def failure(answer: Reply, what: str) -> SinkError:
         )
     if answer.code == frames.TOPIC_NOT_EXIST:
         return deleted(f"{what}: {detail}")
-    if answer.code == frames.MESSAGE_ILLEGAL:
+    if answer.code == frames.MESSAGE_ILLEGAL or _TOO_LARGE in answer.remark:
         return SinkError(
             f"RocketMQ refuses a message while {what}",
             detail,

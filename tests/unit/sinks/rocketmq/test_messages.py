@@ -129,7 +129,7 @@ def test_answers_become_errors_of_the_right_kind() -> None:
     ):
         error = failure(Reply(code, "why", {}, b""), "asking")
         assert (error.code, isinstance(error, TransientSinkError)) == (expected, transient)
-    assert failure(Reply(1, "check signature failed", {}, b""), "asking").code == "TR-7803"
+    assert failure(Reply(1, "message size exceeded, ...", {}, b""), "asking").code == "TR-7805"
 
 
 def test_tag_has_nothing_that_filters_of_consumers_cannot_contain() -> None:
