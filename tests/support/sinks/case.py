@@ -28,6 +28,7 @@ class SinkCase:
         drop: removes the target of that name, as a user would.
         compares: of a sink that holds changes: whether it receives of a table that is read again only what
             differs.
+        tells_gone: of a sink that holds changes and does not compare: whether rows that are gone are deletes.
     """
 
     open: Callable[[Router], Sink]
@@ -36,6 +37,7 @@ class SinkCase:
     changes: Callable[[str], list[Change]] | None = None
     takes_parts: bool = False
     compares: bool = False
+    tells_gone: bool = False
 
 
 def as_change(op: str, row: Row, before: Row | None) -> Change:

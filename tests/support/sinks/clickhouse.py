@@ -117,4 +117,5 @@ def changelog(request: Any) -> SinkCase:
         lambda router: ClickHouseLogSink(settings, router),
         target.drop,
         changes=target.changes,
+        tells_gone=True,
     )
