@@ -40,6 +40,7 @@ MARKS = SoftDelete({"deleted": True, "op": "-D"}, {"deleted": (False, False), "o
                 "delta-scd2",
                 "delta-changelog",
                 "iceberg-changelog",
+                "clickhouse-changelog",
                 "mysql",
                 "mariadb-whole-batch",
             )

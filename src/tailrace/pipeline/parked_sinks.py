@@ -147,7 +147,9 @@ def what_it_gets(settings: SinkSettings) -> str:
     holds_rows = settings.type in ("mysql", "postgresql", "opensearch")
     if holds_rows or mode in (WriteMode.UPSERT, WriteMode.SCD2):
         return "equals its tables once they are read"
-    if mode is WriteMode.CHANGELOG and settings.type != "clickhouse":
+    if mode is WriteMode.CHANGELOG and settings.type == "clickhouse":
+        return "receives all present rows once more as `r`, and rows that are gone as `d`"
+    if mode is WriteMode.CHANGELOG:
         return "receives what differs: present rows as `r`, rows that are gone as `d`"
     return "receives all present rows once more as `r`, and is not told of rows that were deleted"
 

@@ -30,6 +30,7 @@ class SinkCase:
             differs.
         narrows_repeats: of a sink that delivers at least once: whether it repeats only what was on its way
             when a batch broke off.
+        tells_gone: of a sink that holds changes and does not compare: whether rows that are gone are deletes.
     """
 
     open: Callable[[Router], Sink]
@@ -39,6 +40,7 @@ class SinkCase:
     takes_parts: bool = False
     compares: bool = False
     narrows_repeats: bool = False
+    tells_gone: bool = False
 
 
 def as_change(op: str, row: Row, before: Row | None) -> Change:

@@ -74,9 +74,9 @@ class Target:
             client.command(f"DROP TABLE default.{quoted(name)}")
 
     def changes(self, target: str) -> list[Change]:
-        """A change log's changes, in order."""
+        """A change log's changes, in order; rows of a snapshot, with one `_seq`, by the first column."""
         found = []
-        for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq, _op != 'r'"):
+        for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq, _op != 'r', 1"):
             columns = {k: v for k, v in row.items() if k not in _OF_LOG and not k.startswith(BEFORE)}
             before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
             found.append(as_change(row["_op"], columns, before if row["_op"] == "u" else None))
@@ -117,4 +117,5 @@ def changelog(request: Any) -> SinkCase:
         lambda router: ClickHouseLogSink(settings, router),
         target.drop,
         changes=target.changes,
+        tells_gone=True,
     )

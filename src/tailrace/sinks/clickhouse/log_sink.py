@@ -4,7 +4,8 @@
     tasks      parts of the batch, each an INSERT with a token (`log_tasks`, `division`)
     driver   count the rows; note that the batch is done
 
-A batch becomes visible part by part. A table that is read again brings its rows as further changes.
+A batch becomes visible part by part. A table that is read again brings its rows as further changes, and at
+the end a delete of each row that it no longer has (`gone`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tailrace.errors import StateError, TransientSinkError
+from tailrace.model.change import REREAD
 from tailrace.model.table import TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit
-from tailrace.sinks.clickhouse import sql, tables
+from tailrace.sinks.clickhouse import gone, sql, tables
 from tailrace.sinks.clickhouse.base import ClickHouseTables
 from tailrace.sinks.clickhouse.columns import BATCH, PART, require_log_names
 from tailrace.sinks.clickhouse.division import bucket_count, group_of
@@ -27,6 +29,7 @@ from tailrace.sinks.replica.plan import Work
 from tailrace.sinks.replica.row_tasks import Outcome
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.rereads import Refresh
+from tailrace.sinks.versions import ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
 
@@ -45,7 +48,7 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
         batch: CellBatch,
         name: str,
         parts: Sequence[TableBatch],
-        readings: Sequence[Refresh],  # noqa: ARG002 - rows that are gone are not told
+        readings: Sequence[Refresh],
     ) -> bool:
         client = self._open()
         schemas = [schema for part in parts for schema in part.schemas]
@@ -66,10 +69,11 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
         layout = self._layout(name)
         if old is None:
             target = Target(name, self._place.table(name), batch.stream, needed, mode=self._settings.mode)
+            target = _noting(target, batch, schemas, readings)
             batch.creates(name, self._claims.of(name))
             tables.create(client, self._place, target, layout)
         else:
-            target = replace(old, schema=needed)
+            target = _noting(replace(old, schema=needed), batch, schemas, readings)
             if target != old:
                 tables.alter(client, old, target, layout)
         self._targets[name] = target
@@ -88,6 +92,7 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
             settings.on_refused_row,
             settings.max_quarantined,
             present,
+            0 if batch.end is None else int(batch.end["log"].get("ts_ms", 0)),
         )
 
     def _write_rows(self, batch: CellBatch, work: Work, attempt: LogAttempt) -> Outcome:
@@ -101,7 +106,7 @@ class ClickHouseLogSink(ClickHouseTables[LogAttempt]):
         return outcome
 
     def _remove(self, attempt: LogAttempt, name: str, refresh: Refresh) -> None:
-        """Nothing: a change log does not tell which rows a table that was read again no longer has."""
+        gone.tell(attempt, self._targets[name], refresh)
 
     def _present(self, target: Target, batch: int) -> dict[str, int]:
         """The parts of a batch that a change log has, with their numbers of rows."""
@@ -160,6 +165,19 @@ def _forget(target: Target) -> list[str]:
     """The statements that make a server forget the blocks of a table."""
     setting = "non_replicated_deduplication_window"
     return [f"ALTER TABLE {target.path} MODIFY SETTING {setting} = {n}" for n in (0, WINDOW)]
+
+
+def _noting(
+    target: Target, batch: CellBatch, schemas: Sequence[TableSchema], readings: Sequence[Refresh]
+) -> Target:
+    """A target with what it notes of a batch: keys of its tables, and readings that begin."""
+    by_name = {column.name.lower(): column.name for column in target.schema.columns}
+    keys = {str(s.id): tuple(by_name[name.lower()] for name in s.key) for s in schemas}
+    target = replace(target, keys={**target.keys, **keys})
+    for refresh in readings:
+        reading = ReadingStart(refresh.reread.id, version_of(batch.id, REREAD))
+        target = target.with_reading(refresh.name, reading)
+    return target
 
 
 def _of_log(schema: TableSchema) -> TableSchema:

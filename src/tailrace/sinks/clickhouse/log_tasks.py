@@ -76,6 +76,7 @@ class LogAttempt:
         policy: what to do with refused rows.
         most_quarantined: how many rows of a source table may be in quarantine.
         present: by target: the parts of the batch that are there, with their numbers of rows.
+        ts_ms: the time of the batch's end, milliseconds since 1970 UTC; 0: unknown.
     """
 
     client: ClickHouseClient
@@ -86,6 +87,7 @@ class LogAttempt:
     policy: RefusedRow = RefusedRow.FAIL
     most_quarantined: int = MOST_QUARANTINED
     present: Mapping[str, Mapping[str, int]] | None = None
+    ts_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def _target(name: str, table: TableName, noted: Mapping[str, Any]) -> Target:
     readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
     stream = StreamId(noted["pipeline"], noted["stream"])
     mode = WriteMode(noted.get("mode", WriteMode.UPSERT))
-    return Target(name, table, stream, schema, readings, mode)
+    keys = {table: tuple(key) for table, key in noted.get("keys", {}).items()}
+    return Target(name, table, stream, schema, readings, mode, keys)
 
 
 def require_window(client: ClickHouseClient, target: Target, blocks: int) -> None:

@@ -13,6 +13,7 @@ the comment together with the columns.
     stream      the stream that owns it; a table of another stream, or of nobody, is not touched
     schema      its columns and its key
     mode        `changelog`, or nothing for rows
+    keys        of a change log: the keys of its source tables
     readings    by source table that is read again: the reading's id, and the version that it began with
 """
 
@@ -47,6 +48,7 @@ class Target:
         schema: its columns and its key.
         readings: its source tables that are read again, or were at last.
         mode: what it holds: rows or changes.
+        keys: of a change log, the keys of its source tables, as its columns are called.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Target:
     schema: TargetSchema
     readings: Mapping[str, ReadingStart] = field(default_factory=dict)
     mode: WriteMode = WriteMode.UPSERT
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -78,7 +81,7 @@ class Target:
             "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
         }
         if self.mode is not WriteMode.UPSERT:
-            noted["mode"] = self.mode.value
+            noted |= {"mode": self.mode.value, "keys": {t: list(key) for t, key in self.keys.items()}}
         return WORD + json.dumps(noted, separators=(",", ":"))
 
     def with_reading(self, table: str, reading: ReadingStart) -> Target:

@@ -39,17 +39,17 @@ def remove(attempt: InsertAttempt, target: Target, refresh: Refresh) -> None:
         return
     gone = [f"{VERSION} < {target.readings[refresh.name].first}"]
     if refresh.shard is not None:
-        shard = _column(target, refresh.shard)
-        gone.append(f"{sql.name(shard.name)} = {_literals(shard, [refresh.name])[0]}")
+        shard = column_of(target, refresh.shard)
+        gone.append(f"{sql.name(shard.name)} = {literals_of(shard, [refresh.name])[0]}")
     if marks is None:
         columns = {name: sql.name(name) for name in target.schema.key}
     else:
         columns = {column.name: sql.name(column.name) for column in target.schema.columns}
         for name, value in marks.gone.items():
-            column = _column(target, name)
-            (literal,) = _literals(column, [value])
+            column = column_of(target, name)
+            (literal,) = literals_of(column, [value])
             columns[column.name] = f"CAST({literal} AS {target.type_of(column)})"
-        gone += _unmarked(target, marks)
+        gone += unmarked(target, marks)
     # the condition is on the rows that there are, not on what replaces them
     target_columns = ", ".join([sql.names(columns), VERSION, DELETED])
     values = ", ".join([*columns.values(), str(version), str(int(marks is None))])
@@ -59,13 +59,13 @@ def remove(attempt: InsertAttempt, target: Target, refresh: Refresh) -> None:
     )
 
 
-def _unmarked(target: Target, marks: SoftDelete) -> list[str]:
+def unmarked(target: Target, marks: SoftDelete) -> list[str]:
     """The condition of rows that are not marked yet; empty: nothing tells them apart."""
     there = []
     for name, values in marks.of_existing.items():
-        column = _column(target, name)
+        column = column_of(target, name)
         quoted = sql.name(column.name)
-        known = _literals(column, [value for value in values if value is not None])
+        known = literals_of(column, [value for value in values if value is not None])
         if known:
             there.append(f"ifNull({quoted} IN ({', '.join(known)}), 0)")
         if None in values:
@@ -73,9 +73,11 @@ def _unmarked(target: Target, marks: SoftDelete) -> list[str]:
     return [f"({' OR '.join(there)})"] if there else []
 
 
-def _column(target: Target, name: str) -> Column:
+def column_of(target: Target, name: str) -> Column:
+    """The column of a target that is called so, in whatever case."""
     return next(c for c in target.schema.columns if c.name.lower() == name.lower())
 
 
-def _literals(column: Column, values: Iterable[Any]) -> list[str]:
+def literals_of(column: Column, values: Iterable[Any]) -> list[str]:
+    """Values of a column as literals."""
     return sql.literals(pa.array(list(values), column.type.arrow))
