@@ -219,7 +219,7 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
             directory = Directory(path)
             directory.write("_tailrace/check", "")
             directory.remove("_tailrace/check")
-        except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
+        except (OSError, ValueError, NotImplementedError, pa.ArrowException, ConfigError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             yield Finding(check_, reason, "a store that can be written", "", Severity.ERROR, code="TR-1201")
         else:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import StateError
+from tailrace.errors import ConfigError, StateError
 from tailrace.model.table_setting import in_force
 from tailrace.spark.checkpoint import Checkpoint, absolute
 
@@ -31,5 +31,5 @@ def with_tables_if_known(pipeline: Pipeline) -> Pipeline:
     """`with_tables_in_force`, for a check: `pipeline` itself while its checkpoint cannot be read."""
     try:
         return with_tables_in_force(pipeline)
-    except (OSError, ValueError, NotImplementedError, pa.ArrowException, StateError):
+    except (OSError, ValueError, NotImplementedError, pa.ArrowException, ConfigError, StateError):
         return pipeline  # the checkpoint has a check of its own

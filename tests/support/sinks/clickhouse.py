@@ -74,7 +74,7 @@ class Target:
             client.command(f"DROP TABLE default.{quoted(name)}")
 
     def changes(self, target: str) -> list[Change]:
-        """A change log's changes, in order; rows of a snapshot, with one `_seq`, by the first column."""
+        """A change log's changes, in order; those with one `_seq` by their first column."""
         found = []
         for row in self.select(f"SELECT * FROM {self.name(target)} ORDER BY _seq, _op != 'r', 1"):
             columns = {k: v for k, v in row.items() if k not in _OF_LOG and not k.startswith(BEFORE)}
