@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import threading
 import time
 from collections import Counter
@@ -44,6 +43,7 @@ from tailrace.model.reread import rereads
 from tailrace.model.table import TableId
 from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
+from tailrace.pipeline.causes import cause_of, is_of_rows
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.held_snapshot import HeldSnapshot
 from tailrace.pipeline.log_warning import LogWarning
@@ -80,14 +80,6 @@ _POLL_S = 0.25
 #: How long Spark may take to record a batch as done after the sink has it.
 _COMMIT_S = 10.0
 
-#: A line with an exception's class and message.
-_CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
-#: A line with the class of an error of Python, or of Spark's analysis: not of the system, nor of a store.
-_UNFORESEEN = re.compile(
-    r"(\w+\.)*(Value|Key|Index|Type|Attribute|Overflow|ZeroDivision|NotImplemented|Assertion)Error: "
-    r"|(\w+\.)*Arrow(Invalid|TypeError|KeyError|NotImplementedError|CapacityError): "
-    r"|(\w+\.)*AnalysisException: "
-)
 #: The system's messages for a full disk.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
@@ -494,7 +486,7 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     classes = () if query is None else failure_classes(query)
     if any(name in _TRANSIENT for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes), code="TR-8002")
-    cause = _cause(failure if raised is None else raised)
+    cause = cause_of(failure if raised is None else raised)
     if any(text in cause for text in _NO_ROOM):
         return errors.TransientSinkError(
             "a disk is full", cause, "free some space: what was not written is written again", code="TR-7007"
@@ -503,16 +495,7 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
         found = errors.SinkError(
             "writing a batch failed", cause, "the traceback is in the log file", code="TR-7008"
         )
-        if table is not None and _UNFORESEEN.match(cause):
+        if table is not None and is_of_rows(cause):
             found.concern(table)
         return found
     return SourceError("the stream failed", cause, "the traceback is in the log file", code="TR-8003")
-
-
-def _cause(error: Exception) -> str:
-    """The line with the cause of an error: the innermost in Spark's text, in whichever language."""
-    if not isinstance(error, Py4JError | PySparkException):
-        return f"{type(error).__name__}: {error}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if _CAUSE.match(line)]
-    return next(reversed(causes), next(iter(lines), type(error).__name__))
