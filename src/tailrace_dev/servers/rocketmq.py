@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import struct
 from collections.abc import Mapping
@@ -44,6 +45,8 @@ DEFAULTS = {
     "transferMsgByHeap": "true",
 }
 _CLUSTER = "tailrace"
+#: The first and the last port of outgoing connections, on Linux.
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _JVM = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -160,7 +163,7 @@ def _prepare(server: RocketMqServer, program: Program, options: Mapping[str, str
         "brokerId": "0",
         "brokerIP1": server.host,
         "bindAddress": server.host,
-        "listenPort": str(_three_free_ports(server.host)),
+        "listenPort": str(_three_free_ports()),
         "namesrvAddr": f"{server.host}:{server.port}",
         "storePathRootDir": f"{data}/store",
         "storePathCommitLog": f"{data}/store/commitlog",
@@ -203,12 +206,26 @@ def _prepare(server: RocketMqServer, program: Program, options: Mapping[str, str
     return arguments
 
 
-def _three_free_ports(host: str) -> int:
-    """A port with two free ones: the broker takes that two below for itself, and the next one for a slave."""
+def _three_free_ports() -> int:
+    """A port with two free ones: the broker takes that two below for itself, and the next one for slaves.
+
+    They are below the ports that the system gives to outgoing connections: such a connection could take one
+    while the broker is down, which then would not start again.
+    """
+    lowest = int(_PORT_RANGE.read_text(encoding="ascii").split()[0]) if _PORT_RANGE.exists() else 32_768
     while True:
-        port = free_port()
-        if not any(_listens(host, port + by) for by in (-2, 1)):
+        port = random.randrange(10_002, lowest - 1)  # noqa: S311 - no secret
+        if all(_is_free(port + by) for by in (-2, 0, 1)):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:
