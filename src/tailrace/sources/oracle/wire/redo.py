@@ -179,14 +179,17 @@ class _Parser:
         if self._kind == "word" and self._text.upper() == "NULL":
             self._advance()
             return None
-        value = self._term()
+        first = self._term()
+        if first.function not in ("", "UNISTR") or first.is_number:
+            return first
+        units = _units(first)
         while self._kind == "join":
             self._advance()
             other = self._term()
-            if {value.function, other.function} - {"", "UNISTR"}:
+            if other.function not in ("", "UNISTR") or other.is_number:
                 raise self._error("texts on both sides of ||")
-            value = Literal(_said(value) + _said(other))
-        return Literal(_said(value)) if value.function == "UNISTR" else value
+            units += _units(other)
+        return Literal(_characters(units))
 
     def _term(self) -> Literal:
         if self._kind == "text":
@@ -262,11 +265,17 @@ class _Parser:
         )
 
 
-def _said(value: Literal) -> str:
-    """The text of a text, or of a call of UNISTR: `\\00E9` is a code unit of UTF-16, `\\\\` a backslash."""
+def _units(value: Literal) -> str:
+    r"""The text of a text, or of a call of UNISTR, where `\00E9` is a code unit of UTF-16, and
+    `\\` a backslash.
+    """
     if value.function != "UNISTR":
         return value.text
-    units = _ESCAPE.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 16)), value.text)
+    return _ESCAPE.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 16)), value.text)
+
+
+def _characters(units: str) -> str:
+    """A text, with the pairs of surrogates in it as the characters that they are."""
     try:
         return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:

@@ -29,7 +29,7 @@ _FUNCTIONS = {
     "timestamp": {"TO_TIMESTAMP"},
     "timestamp with time zone": {"TO_TIMESTAMP_TZ"},
     "timestamp with local time zone": {"TO_TIMESTAMP_ITZ", "TO_TIMESTAMP_TZ", "TO_TIMESTAMP"},
-    **dict.fromkeys(_NUMBERS, {"TO_NUMBER"}),
+    **{native: {"TO_NUMBER"} for native in _NUMBERS},
 }
 _MOMENT = re.compile(
     r"\s*(?P<sign>-?)(?P<day>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{0,9}))?"
