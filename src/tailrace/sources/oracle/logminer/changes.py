@@ -69,22 +69,23 @@ class LogChanges:
             return
         for _ in range(_TRIES):
             tables = {t.schema.id: t for t in self._catalog()}
-            versions = {id_: t.version for id_, t in tables.items()}
-            index = LogIndex(start.since, tables.__contains__, self._to_us)
+            index = LogIndex(start.since, self._captures, self._to_us)
             index.add(self._miner.heads(start.since, end.scn), end.scn)
             commits = index.between(start.scn, end.scn)
             spool = Spool()
             with closing(spool):
-                changed = sorted({t for c in commits for t in c.tables})
+                changed = sorted({t for c in commits for t in c.tables if t in tables})
                 spool.take(
                     self._miner.records(start.since, end.scn, changed), [c.xid for c in commits if c.tables]
                 )
-                if any(t.altered_at >= "" for t in tables.values()) and versions != {
+                ddls = [*index.ddls, *self._later(end, commits, tables)]
+                if {t: found.version for t, found in tables.items()} != {
                     t.schema.id: t.version for t in self._catalog()
                 }:
                     continue
-                ddls = [*index.ddls, *self._later(end, commits, tables)]
-                yield from _Rows(self._options, split, start, end, tables, ddls).of(commits, spool)
+                rows = _Rows(self._options, split, start, end, tables, ddls)
+                rows.require_described(commits)
+                yield from rows.of(commits, spool)
                 return
         raise TransientSourceError(
             "the log could not be read: captured tables were altered all the time",
@@ -92,18 +93,25 @@ class LogChanges:
             code="TR-4619",
         )
 
+    def _captures(self, table: TableId) -> bool:
+        return self._options.captures(str(table))
+
     def _later(
         self, end: OraclePosition, commits: Sequence[Commit], tables: dict[TableId, CatalogTable]
     ) -> list[Ddl]:
-        """The schema changes behind the range, if a table that changes in it was altered since."""
-        oldest: dict[TableId, int] = {}
-        for commit in commits:
-            for id_ in commit.tables:
-                oldest[id_] = min(oldest.get(id_, commit.ts_us), commit.ts_us)
-        # a change may be older than its commit: the times of the changes are compared for each row
-        if not any(self._to_us(tables[id_].altered_at) >= us for id_, us in oldest.items()):
+        """The schema changes behind the range, if a table may have been altered there that changes in it."""
+        if not commits:
             return []
-        later = LogIndex(end.scn + 1, tables.__contains__, self._to_us)
+        has_unknown = any(c.unknown is not None for c in commits)
+        begin = min(c.ts_us for c in commits)
+        concerned = tables.values() if has_unknown else [
+            tables[id_] for id_ in {t for c in commits for t in c.tables} if id_ in tables
+        ]
+        # one that was dropped has no time
+        is_gone = has_unknown or any(t not in tables for c in commits for t in c.tables)
+        if not is_gone and all(self._to_us(t.altered_at) < begin for t in concerned):
+            return []
+        later = LogIndex(end.scn + 1, self._captures, self._to_us)
         later.add(self._miner.heads(end.scn + 1, None), None)
         return later.ddls
 
@@ -128,7 +136,27 @@ class _Rows:
         self._ddls = ddls
         self._builders: dict[TableId, _Builder] = {}
 
+    def require_described(self, commits: Sequence[Commit]) -> None:
+        """Check that no change is left out because LogMiner does not know its table any more.
+
+        Raises:
+            SchemaMismatchError: a captured table was truncated, moved or dropped behind such a change, and it
+                is not read again.
+        """
+        for commit in commits:
+            for table, scn in commit.tables.items():
+                if table not in self._tables and self._split.concerns(table):
+                    raise _undescribed(table, scn, None)
+        unknown = min((c.unknown for c in commits if c.unknown is not None), default=None)
+        for ddl in self._ddls if unknown is not None else ():
+            if not ddl.alters or ddl.scn < max(unknown or 0, self._start.scn + 1):
+                continue
+            is_inside = ddl.scn <= self._end.scn
+            if self._split.concerns(ddl.table) and not (is_inside and self._is_read_again(ddl.table, [ddl])):
+                raise _undescribed(ddl.table, unknown or 0, ddl)
+
     def of(self, commits: Sequence[Commit], spool: Spool) -> Iterator[ChangeBatch]:
+        """The changes of transactions, in their order."""
         number, scn = 0, -1
         for commit in commits:
             if commit.scn != scn:  # transactions of one SCN are counted together: `seq` has the SCN alone

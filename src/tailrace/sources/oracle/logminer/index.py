@@ -29,6 +29,8 @@ from tailrace.sources.oracle.wire.ddl import Ddl, ddl_of
 
 #: Bytes of a change, for the limit of a batch: the log tells rows, and not how long they are.
 ROW_BYTES = 256
+#: SEG_OWNER where LogMiner does not know the table.
+_UNKNOWN = "UNKNOWN"
 _CHANGES = (INSERT, DELETE, UPDATE, UNSUPPORTED)
 
 
@@ -44,6 +46,8 @@ class Commit:
         start: the SCN at which it was seen first.
         tables: the captured tables that it changes, with the least SCN of a change.
         rows: how many changes of them it has.
+        unknown: the least SCN of a change of a table that LogMiner does not know: it was dropped, or has
+            another segment since; None: there is none.
     """
 
     scn: int
@@ -53,6 +57,7 @@ class Commit:
     start: int
     tables: dict[TableId, int]
     rows: int
+    unknown: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class _Open:
     start: int
     tables: dict[TableId, int] = field(default_factory=dict)
     rows: int = 0
+    unknown: int | None = None
 
 
 class LogIndex:
@@ -129,14 +135,21 @@ class LogIndex:
             return
         open_ = self._open.setdefault(head.xid, _Open(head.first))
         open_.start = min(open_.start, head.first)
-        if head.operation in _CHANGES and head.table is not None and self._captures(head.table):
+        if head.operation not in _CHANGES or head.table is None:
+            return
+        if head.table.database == _UNKNOWN:
+            open_.unknown = head.first if open_.unknown is None else min(open_.unknown, head.first)
+        elif self._captures(head.table):
             open_.tables[head.table] = min(open_.tables.get(head.table, head.first), head.first)
             open_.rows += head.count
 
     def _commit(self, head: Head) -> None:
         done = self._open.pop(head.xid)
+        ts_us = self._to_us(head.at)
         self.commits.append(
-            Commit(head.last, head.place, head.xid, self._to_us(head.at), done.start, done.tables, done.rows)
+            Commit(
+                head.last, head.place, head.xid, ts_us, done.start, done.tables, done.rows, done.unknown
+            )
         )
 
     def between(self, start: int, end: int) -> list[Commit]:
@@ -179,8 +192,9 @@ class LogIndex:
         # the catalog as it is now does not describe changes before a schema change: they count only in a
         # batch that has the schema change, too, and reads the table again
         for ddl in altering:
+            before = [c for c in commits if c.scn <= end]
             if end < ddl.scn <= last and any(
-                c.tables.get(ddl.table, ddl.scn) < ddl.scn for c in commits if c.scn <= end
+                min(c.tables.get(ddl.table, ddl.scn), c.unknown or ddl.scn) < ddl.scn for c in before
             ):
                 end = ddl.scn
         inside = [d for d in altering if d.scn <= end]

@@ -19,6 +19,7 @@ _HARMLESS = re.compile(
     r"(?:GRANT|REVOKE|COMMENT|ANALYZE|AUDIT|NOAUDIT|LOCK|EXPLAIN)\b"
     r"|(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:\w+\s+){0,2}?"
     r"(?:INDEX|TRIGGER|VIEW|SYNONYM|SEQUENCE|STATISTICS|POLICY)\b"
+    r"|CREATE\s+(?:\w+\s+){0,2}?TABLE\b"  # what a table of its name was before has been dropped
     r"|ALTER\s+TABLE\s+(?:\"[^\"]+\"|[\w$#]+)(?:\s*\.\s*(?:\"[^\"]+\"|[\w$#]+))?\s+"
     r"ADD\s+SUPPLEMENTAL\s+LOG\b",
     re.IGNORECASE,
