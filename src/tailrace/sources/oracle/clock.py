@@ -19,7 +19,7 @@ _WAIT_S, _TRIES = 0.5, 20
 
 
 def to_us(connection: Connection) -> Callable[[str], int]:
-    """Makes microseconds since 1970 UTC of a time of the log, which is in the server's zone without naming it.
+    """Makes microseconds since 1970 UTC of a time of the log, which is in the server's zone and lacks it.
 
     The zone's offset is the present one: within the hour of a change of summer time, times are off by it.
     """

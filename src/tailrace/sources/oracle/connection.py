@@ -10,6 +10,7 @@ shown: some errors quote values.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -81,10 +82,8 @@ class Connection:
         """Close the session."""
         if self.is_open:
             self.is_open = False
-            try:
+            with contextlib.suppress(oracledb.Error):  # the server has closed it
                 self._raw.close()
-            except oracledb.Error:
-                pass  # the server has closed it
 
     def __enter__(self) -> Connection:
         return self
@@ -94,7 +93,7 @@ class Connection:
 
 
 def open_raw(options: SourceOptions, password: str) -> tuple[Any, bool]:
-    """oracledb's connection, and whether it runs over TLS. Raises oracledb's errors."""
+    """Oracledb's connection, and whether it runs over TLS. Raises oracledb's errors."""
     encrypted = options.tls.mode not in ("disabled", "preferred")  # a listener's port has one or the other
     raw = oracledb.connect(
         user=options.user,

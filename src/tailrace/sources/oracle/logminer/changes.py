@@ -3,8 +3,8 @@
     heads of the range ──▶ which transactions commit in it, and in which order
     records of the captured tables ──▶ spool ──▶ statements of each of them ──▶ ChangeBatches
 
-A statement counts only if LogMiner could describe it: it is as the server's catalog knows the table now, so no
-schema change of the table may lie between the change and now (docs/design/0012-oracle.md, "Schema changes").
+A statement counts only if LogMiner could describe it. It does so by the catalog as it is now, so no schema
+change of the table may lie between the change and now (docs/design/0012-oracle.md, "Schema changes").
 """
 
 from __future__ import annotations
@@ -76,14 +76,16 @@ class LogChanges:
             with closing(spool):
                 changed = sorted({t for c in commits for t in c.tables if t in tables})
                 spool.take(
-                    self._miner.records(start.since, end.scn, changed), [c.xid for c in commits if c.tables]
+                    self._miner.records(start.since, end.scn, changed),
+                    [c.xid for c in commits if c.tables],
+                    start.scn,
                 )
                 ddls = [*index.ddls, *self._later(end, commits, tables)]
                 if {t: found.version for t, found in tables.items()} != {
                     t.schema.id: t.version for t in self._catalog()
                 }:
                     continue
-                rows = _Rows(self._options, split, start, end, tables, ddls)
+                rows = _Rows(self._options, split, tables, ddls)
                 rows.require_described(commits)
                 yield from rows.of(commits, spool)
                 return
@@ -104,9 +106,11 @@ class LogChanges:
             return []
         has_unknown = any(c.unknown is not None for c in commits)
         begin = min(c.ts_us for c in commits)
-        concerned = tables.values() if has_unknown else [
-            tables[id_] for id_ in {t for c in commits for t in c.tables} if id_ in tables
-        ]
+        concerned = (
+            tables.values()
+            if has_unknown
+            else [tables[id_] for id_ in {t for c in commits for t in c.tables} if id_ in tables]
+        )
         # one that was dropped has no time
         is_gone = has_unknown or any(t not in tables for c in commits for t in c.tables)
         if not is_gone and all(self._to_us(t.altered_at) < begin for t in concerned):
@@ -123,15 +127,13 @@ class _Rows:
         self,
         options: SourceOptions,
         split: LogSplit,
-        start: OraclePosition,
-        end: OraclePosition,
         tables: dict[TableId, CatalogTable],
         ddls: Sequence[Ddl],
     ) -> None:
         self._options = options
         self._split = split
-        self._start = start
-        self._end = end
+        self._start = OraclePosition.from_json(split.start)
+        self._end = OraclePosition.from_json(split.end)
         self._tables = tables
         self._ddls = ddls
         self._builders: dict[TableId, _Builder] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ def read(connection: Connection, since: int, resetlogs: str) -> list[LogFile]:
     for name, sequence, first, next_ in connection.rows(_ARCHIVED, [int(resetlogs), since]):
         found[int(sequence)] = LogFile(name, int(sequence), int(first), int(next_), is_archived=True)
     files = [found[sequence] for sequence in sorted(found)]
-    for before, after in zip(files, files[1:], strict=False):
+    for before, after in itertools.pairwise(files):
         if before.next != after.first:
             raise _lost(since, f"no file holds SCN {before.next}: archived log {before.sequence + 1} is gone")
     if not files or files[0].first > since:

@@ -178,5 +178,3 @@ def another_database(known: str, found: str) -> PositionLostError:
         "name the former database in url; else set onPositionLost: refresh, or start a new stream",
         code="TR-4623",
     )
-
-

@@ -1,7 +1,7 @@
 """The index of a part of the log: its transactions and schema changes, and how far a batch may go. Pure.
 
-Records come from LogMiner in the order of their SCNs, up to what the server has written to its files. The last
-SCN may be incomplete, so the index is certain up to the one before it (`frontier`).
+Records come from LogMiner in the order of their SCNs, up to what the server has written to its files. The
+last SCN may be incomplete, so the index is certain up to the one before it (`frontier`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tailrace.sources.oracle.wire.ddl import Ddl, ddl_of
 
 #: Bytes of a change, for the limit of a batch: the log tells rows, and not how long they are.
 ROW_BYTES = 256
+#: Ends the XID of a transaction whose begin was not in the range of a LogMiner run.
+UNRESOLVED = "FFFFFFFF"
 #: SEG_OWNER where LogMiner does not know the table.
 _UNKNOWN = "UNKNOWN"
 _CHANGES = (INSERT, DELETE, UPDATE, UNSUPPORTED)
@@ -82,9 +84,7 @@ class LogIndex:
         ddls: of captured tables, in log order.
     """
 
-    def __init__(
-        self, since: int, captures: Callable[[TableId], bool], to_us: Callable[[str], int]
-    ) -> None:
+    def __init__(self, since: int, captures: Callable[[TableId], bool], to_us: Callable[[str], int]) -> None:
         self._captures = captures
         self._to_us = to_us
         self._open: dict[str, _Open] = {}
@@ -133,7 +133,9 @@ class LogIndex:
     def _note(self, head: Head) -> None:
         if not head.xid or head.operation in (DDL, MISSING):
             return
-        open_ = self._open.setdefault(head.xid, _Open(head.first))
+        open_ = self._transaction(head)
+        if open_ is None:
+            return
         open_.start = min(open_.start, head.first)
         if head.operation not in _CHANGES or head.table is None:
             return
@@ -143,13 +145,19 @@ class LogIndex:
             open_.tables[head.table] = min(open_.tables.get(head.table, head.first), head.first)
             open_.rows += head.count
 
+    def _transaction(self, head: Head) -> _Open | None:
+        """The transaction of a record; None: it is not known, and has begun before the index."""
+        if not head.xid.endswith(UNRESOLVED):
+            return self._open.setdefault(head.xid, _Open(head.first))
+        # LogMiner did not meet its begin in this run
+        found = [x for x in self._open if x[: -len(UNRESOLVED)] == head.xid[: -len(UNRESOLVED)]]
+        return self._open[found[0]] if len(found) == 1 else None
+
     def _commit(self, head: Head) -> None:
         done = self._open.pop(head.xid)
         ts_us = self._to_us(head.at)
         self.commits.append(
-            Commit(
-                head.last, head.place, head.xid, ts_us, done.start, done.tables, done.rows, done.unknown
-            )
+            Commit(head.last, head.place, head.xid, ts_us, done.start, done.tables, done.rows, done.unknown)
         )
 
     def between(self, start: int, end: int) -> list[Commit]:
@@ -208,12 +216,12 @@ class LogIndex:
             may_have_signals=any(map(is_signals, changed)),
         )
 
-    def _limited(
-        self, commits: list[Commit], last: int, max_rows: int | None, max_bytes: int | None
-    ) -> int:
+    def _limited(self, commits: list[Commit], last: int, max_rows: int | None, max_bytes: int | None) -> int:
         """The greatest SCN up to which a batch is within its limits; one SCN is always in it."""
         rows = 0
-        limits = [n for n in (max_rows, None if max_bytes is None else max_bytes // ROW_BYTES) if n is not None]
+        limits = [
+            n for n in (max_rows, None if max_bytes is None else max_bytes // ROW_BYTES) if n is not None
+        ]
         most = min(limits, default=None)
         if most is None:
             return last

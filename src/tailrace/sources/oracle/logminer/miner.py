@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import TableId
 from tailrace.sources.oracle import catalog
-from tailrace.sources.oracle.connection import Connection, connect
+from tailrace.sources.oracle.connection import connect
 from tailrace.sources.oracle.logminer import files as redo_files
 from tailrace.sources.oracle.logminer.files import LogFile
 
@@ -42,8 +42,8 @@ WHERE OPERATION_CODE IN (5, 6, 7, 34, 36) OR (OPERATION_CODE IN (1, 2, 3, 255) A
 GROUP BY SRC_CON_ID, XID, OPERATION_CODE, SEG_OWNER, TABLE_NAME,
          CASE WHEN OPERATION_CODE = 5 THEN RS_ID END, CASE WHEN OPERATION_CODE = 5 THEN SSN END"""
 _ROWS = """\
-SELECT SRC_CON_ID, RAWTOHEX(XID), RAWTOHEX(PXID), OPERATION_CODE, ROLLBACK, SEG_OWNER, TABLE_NAME, SCN, RS_ID, SSN, CSF,
-       ROW_ID, STATUS, TO_CHAR(TIMESTAMP, 'YYYY-MM-DD HH24:MI:SS'), SQL_REDO
+SELECT SRC_CON_ID, RAWTOHEX(XID), RAWTOHEX(PXID), OPERATION_CODE, ROLLBACK, SEG_OWNER, TABLE_NAME, SCN, RS_ID,
+       SSN, CSF, ROW_ID, STATUS, TO_CHAR(TIMESTAMP, 'YYYY-MM-DD HH24:MI:SS'), SQL_REDO
 FROM V$LOGMNR_CONTENTS
 WHERE OPERATION_CODE IN (1, 2, 3, 255) AND ({})"""
 _ONE_TABLE = "(SEG_OWNER = :{} AND TABLE_NAME = :{})"

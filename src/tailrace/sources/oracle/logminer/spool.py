@@ -1,4 +1,4 @@
-"""Statements of open transactions, until their commit is known to be in the range: on disk when they are many.
+"""Statements put aside by transaction, on disk when they are many.
 
 LogMiner returns the records of all transactions as they lie in the log. A range's changes are emitted in the
 order of the commits, so they are put aside first. A record that undoes an earlier one removes it: ROLLBACK TO
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.table import TableId
+from tailrace.sources.oracle.logminer.index import UNRESOLVED
 from tailrace.sources.oracle.logminer.miner import DELETE, INSERT, UNSUPPORTED, UPDATE, Record
 
 #: What a record undoes, by its operation.
 _UNDONE = {INSERT: DELETE, DELETE: INSERT, UPDATE: UPDATE}
 _CREATE = """\
-CREATE TABLE statement (n INTEGER PRIMARY KEY, xid TEXT, operation INTEGER, owner TEXT, name TEXT, scn INTEGER,
-                        row_id TEXT, status INTEGER, at TEXT, sql TEXT)"""
+CREATE TABLE statement (n INTEGER PRIMARY KEY, xid TEXT, operation INTEGER, owner TEXT, name TEXT,
+                        scn INTEGER, row_id TEXT, status INTEGER, at TEXT, sql TEXT)"""
 _INDEX = "CREATE INDEX by_row ON statement (xid, row_id)"
 _COLUMNS = "operation, owner, name, scn, status, at, sql"
 
@@ -41,13 +42,20 @@ class Spool:
     """The statements of some transactions, in the order of the log."""
 
     def __init__(self) -> None:
-        self._db = sqlite3.connect("", isolation_level=None)  # a file of its own, once it is too large for memory
+        self._db = sqlite3.connect(
+            "", isolation_level=None
+        )  # a file of its own, once it is too large for memory
         self._db.execute(_CREATE)
         self._db.execute(_INDEX)
         self._db.execute("BEGIN")
 
-    def take(self, records: Iterable[Record], xids: Iterable[str]) -> None:
+    def take(self, records: Iterable[Record], xids: Iterable[str], behind: int) -> None:
         """Put the records of these transactions aside.
+
+        Args:
+            records: all of a range.
+            xids: the transactions.
+            behind: the SCN behind which LogMiner must know each record's transaction.
 
         Raises:
             DecodeError: they contradict each other.
@@ -64,6 +72,8 @@ class Spool:
             parts.append(record.sql)
             if record.continues:
                 continue
+            if first.xid.endswith(UNRESOLVED) and first.scn > behind:
+                raise _contradiction("a change has no transaction", first)
             if first.xid in wanted:
                 self._add(first, "".join(parts))
             first, parts = None, []

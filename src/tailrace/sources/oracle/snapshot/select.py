@@ -1,7 +1,7 @@
 """Rows of a key range as of an SCN, by flashback queries: no rewind is needed, and no lock is taken.
 
-A flashback query shows what was committed at the SCN, exactly. The database makes it from undo, as far as that
-is kept (UNDO_RETENTION); it refuses rather than show something else.
+A flashback query shows what was committed at the SCN, exactly. The database makes it from undo, as far as
+that is kept (UNDO_RETENTION); it refuses rather than show something else.
 """
 
 from __future__ import annotations

@@ -202,6 +202,10 @@ class _Parser:
         if name in ("NAN", "INF", "INFINITY", "BINARY_FLOAT_NAN", "BINARY_DOUBLE_NAN"):
             self._advance()
             return Literal(name, is_number=True)
+        if name == "UNSUPPORTED":  # `Unsupported Type`: the value is not told
+            self._advance()
+            self._word("TYPE")
+            return Literal("", name)
         if name not in _OF_ONE_TEXT | _EMPTY:
             raise self._error("a value")
         self._advance()
@@ -266,9 +270,7 @@ class _Parser:
 
 
 def _units(value: Literal) -> str:
-    r"""The text of a text, or of a call of UNISTR, where `\00E9` is a code unit of UTF-16, and
-    `\\` a backslash.
-    """
+    r"""The text of a text, or of a call of UNISTR: `\00E9` is a code unit of UTF-16, `\\` a backslash."""
     if value.function != "UNISTR":
         return value.text
     return _ESCAPE.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 16)), value.text)

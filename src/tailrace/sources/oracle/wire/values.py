@@ -53,7 +53,7 @@ def text_of(literal: Literal | None, column: Column) -> str | None:
         raise _unfit(column, f"{literal.function}(...)")
     if literal.is_number and native not in _NUMBERS:
         raise _unfit(column, "a number")
-    return literal.text
+    return literal.text or None  # Oracle has no empty texts: they are NULL
 
 
 def array_of(texts: Sequence[str | float | None], column: Column) -> pa.Array:
