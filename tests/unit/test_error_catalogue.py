@@ -39,6 +39,8 @@ TABLES = {
     "tailrace/sinks/kafka/failure.py",
     "tailrace/sources/mysql/checks/preflight.py",
     "tailrace/sources/mysql/wire/decoder.py",
+    "tailrace/sources/oracle/checks/preflight.py",
+    "tailrace/sources/oracle/checks/table_checks.py",
     "tailrace/sources/postgres/wire/problems.py",
 }
 

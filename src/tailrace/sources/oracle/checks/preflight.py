@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import oracledb
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
 from tailrace.sources.oracle import catalog
 from tailrace.sources.oracle.checks.table_checks import TableChecks
 from tailrace.sources.oracle.connection import Connection, connect, ora_number, translate
@@ -121,7 +120,7 @@ class OraclePreflight(Preflight[Connection]):
             ("ARCHIVELOG", "NOARCHIVELOG"),
             "ARCHIVELOG, or the log is written over before it is read",
             "SHUTDOWN IMMEDIATE; STARTUP MOUNT; ALTER DATABASE ARCHIVELOG; ALTER DATABASE OPEN;",
-            "TR-4602",
+            code="TR-4602",
         )
         yield self._setting(
             "supplemental logging of the database",
@@ -129,7 +128,7 @@ class OraclePreflight(Preflight[Connection]):
             ("yes", "none"),
             "at least the minimal one, or LogMiner cannot tell which change belongs to which row",
             "ALTER DATABASE ADD SUPPLEMENTAL LOG DATA; -- in the root of a container database",
-            "TR-4603",
+            code="TR-4603",
         )
         yield self._setting(
             "force logging",
@@ -137,7 +136,7 @@ class OraclePreflight(Preflight[Connection]):
             ("yes", "no"),
             "yes, or a direct load into a NOLOGGING table is not in the log",
             "ALTER DATABASE FORCE LOGGING;",
-            "TR-4605",
+            code="TR-4605",
         )
         ((threads,),) = self._connection.rows("SELECT COUNT(*) FROM V$THREAD WHERE ENABLED <> 'DISABLED'")
         yield self._setting(
@@ -146,12 +145,12 @@ class OraclePreflight(Preflight[Connection]):
             ("1", str(threads)),
             "one: the order of changes in several logs of a cluster (RAC) is not known here",
             "",
-            "TR-4606",
+            code="TR-4606",
         )
 
     @staticmethod
     def _setting(
-        check: str, is_right: bool, found: tuple[str, str], needed: str, remedy: str, code: str
+        check: str, is_right: bool, found: tuple[str, str], needed: str, remedy: str, *, code: str
     ) -> Finding:
         if is_right:
             return Finding(check, found[0], needed)
@@ -200,11 +199,4 @@ class OraclePreflight(Preflight[Connection]):
             )
 
 
-def check(options: SourceOptions) -> list[Finding]:
-    """The outcome of every check."""
-    return OraclePreflight.check(options)
-
-
-def require(options: SourceOptions) -> dict[str, TailraceError]:
-    """Refuse capture when a precondition is not met; see `Preflight.require`."""
-    return OraclePreflight.require(options)
+check, require = OraclePreflight.check, OraclePreflight.require
