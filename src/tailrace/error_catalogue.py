@@ -1850,7 +1850,8 @@ CATALOGUE = {
     "TR-4623": Condition(
         "the database is another one",
         (PositionLostError,),
-        "Its DBID is another one, or it was opened with RESETLOGS: SCNs cannot be compared with the stream's.",
+        "Its DBID is another one, or it was opened with RESETLOGS: its SCNs cannot be compared with the "
+        "stream's.",
         "Name the former database in `url`; `onPositionLost: refresh` or a new stream reads all tables.",
     ),
     # ---- 50 Tables and columns -----------------------------------------------------------------------------
