@@ -329,6 +329,21 @@ def test_an_altered_table_is_an_error_where_a_planned_batch_is_read_too_late(ser
     assert raised.value.code == "TR-4612"
 
 
+def test_a_table_that_was_altered_in_a_way_that_the_log_does_not_say_is_an_error(
+    server: OracleServer,
+) -> None:
+    with Engine(options()) as engine:
+        drive(engine, Held(engine, ("ID",)), server)
+        fill(server, 2)
+        server.begin().commit()
+        offsets = engine.next()
+        server.tables["T"].altered = server.now
+        with pytest.raises(SchemaMismatchError) as raised:
+            engine.read(*offsets)
+    assert raised.value.code == "TR-4612"
+    assert "does not say how" in (raised.value.detail or "")
+
+
 def test_grants_and_indexes_do_not_disturb(server: OracleServer) -> None:
     fill(server, 2)
     with Engine(options()) as engine:
@@ -520,7 +535,7 @@ KEYS = [
     (
         Column("K", "TIMESTAMP(6)", scale=6, nullable=False),
         [datetime(2000, 1, 1, 0, 0, 0, n) for n in range(4)],
-    ),  # noqa: DTZ001, E501
+    ),
 ]
 
 

@@ -1,8 +1,9 @@
 """A stand-in for an Oracle database, written from Oracle's documentation. It is no recording.
 
-There is no Oracle server where these tests run. This one answers the statements of `tailrace.sources.oracle` as
-the documentation says that Oracle does: flashback queries, V$LOGMNR_CONTENTS and the catalog. It shows that the
-adapter is consistent with itself and with the documentation as it was understood, and nothing about a server.
+There is no Oracle server where these tests run. This one answers the statements of `tailrace.sources.oracle`
+as the documentation says that Oracle does: flashback queries, V$LOGMNR_CONTENTS and the catalog. It shows that
+the adapter is consistent with itself and with the documentation as it was understood, and nothing about a
+server.
 
 Tables keep all versions of their rows, by commit SCN. Each change writes a record to the redo log, of which
 LogMiner shows what lies in the files that were added. Statements against tables are run by SQLite.
@@ -500,7 +501,8 @@ class FakeCursor:
                 groups.setdefault((r.con, r.xid, r.op, r.owner, r.table, own), []).append(r)
         return [
             (str(con), xid, str(op), owner, table, str(min(r.scn for r in rs)), str(max(r.scn for r in rs)),
-             max(r.place[0] for r in rs), "0", f"{min(r.at for r in rs)}", str(len(rs)), rs[0].sql if op == 5 else None)
+             max(r.place[0] for r in rs), "0", f"{min(r.at for r in rs)}", str(len(rs)),
+             rs[0].sql if op == 5 else None)
             for (con, xid, op, owner, table, _), rs in groups.items()
         ]  # fmt: skip
 

@@ -232,7 +232,7 @@ def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) ->
         case "scn":
             return None if origin["pos"] is None else str(origin["pos"])
         case "commit":
-            return str(int(origin["seq"][_COMMIT], 16))
+            return None if origin["seq"] is None else str(int(origin["seq"][_COMMIT], 16))
     assert field.column is not None
     value = origin[field.column]
     if value is None:

@@ -70,6 +70,11 @@ class Connection:
         with self._raw.cursor() as cursor:
             cursor.execute(sql, dict(values or {}))
 
+    def set_formats(self) -> None:
+        """Set how the session writes moments and numbers. Raises oracledb's errors."""
+        settings = " ".join(f"{name} = '{value}'" for name, value in SESSION_FORMATS.items())
+        self.run(f"ALTER SESSION SET {settings}")
+
     def commit(self) -> None:
         """Commit what `run` has written."""
         self._raw.commit()
@@ -133,8 +138,7 @@ def connect(options: SourceOptions, *, purpose: str, rows: bool = False) -> Conn
         connection = Connection(
             raw, is_encrypted=encrypted, timeout_s=None if limit_ms is None else limit_ms / 1000
         )
-        settings = " ".join(f"{name} = '{value}'" for name, value in SESSION_FORMATS.items())
-        connection.run(f"ALTER SESSION SET {settings}")
+        connection.set_formats()
     except (oracledb.Error, OSError) as error:
         raise translate(error, doing) from error
     return connection

@@ -114,47 +114,47 @@ class OraclePreflight(Preflight[Connection]):
             )
 
     def _log(self, database: catalog.Database) -> Iterator[Finding]:
-        yield self._setting(
+        yield _setting(
             "log mode",
-            database.archives,
             ("ARCHIVELOG", "NOARCHIVELOG"),
-            "ARCHIVELOG, or the log is written over before it is read",
-            "SHUTDOWN IMMEDIATE; STARTUP MOUNT; ALTER DATABASE ARCHIVELOG; ALTER DATABASE OPEN;",
-            code="TR-4602",
+            database.archives,
+            (
+                "TR-4602",
+                "ARCHIVELOG, or the log is written over before it is read",
+                "SHUTDOWN IMMEDIATE; STARTUP MOUNT; ALTER DATABASE ARCHIVELOG; ALTER DATABASE OPEN;",
+            ),
         )
-        yield self._setting(
+        yield _setting(
             "supplemental logging of the database",
-            database.logs_minimum,
             ("yes", "none"),
-            "at least the minimal one, or LogMiner cannot tell which change belongs to which row",
-            "ALTER DATABASE ADD SUPPLEMENTAL LOG DATA; -- in the root of a container database",
-            code="TR-4603",
+            database.logs_minimum,
+            (
+                "TR-4603",
+                "at least the minimal one, or LogMiner cannot tell which change belongs to which row",
+                "ALTER DATABASE ADD SUPPLEMENTAL LOG DATA; -- in the root of a container database",
+            ),
         )
-        yield self._setting(
+        yield _setting(
             "force logging",
-            database.forces_logging,
             ("yes", "no"),
-            "yes, or a direct load into a NOLOGGING table is not in the log",
-            "ALTER DATABASE FORCE LOGGING;",
-            code="TR-4605",
+            database.forces_logging,
+            (
+                "TR-4605",
+                "yes, or a direct load into a NOLOGGING table is not in the log",
+                "ALTER DATABASE FORCE LOGGING;",
+            ),
         )
         ((threads,),) = self._connection.rows("SELECT COUNT(*) FROM V$THREAD WHERE ENABLED <> 'DISABLED'")
-        yield self._setting(
+        yield _setting(
             "redo threads",
-            int(threads) == 1,
             ("1", str(threads)),
-            "one: the order of changes in several logs of a cluster (RAC) is not known here",
-            "",
-            code="TR-4606",
+            int(threads) == 1,
+            (
+                "TR-4606",
+                "one: the order of changes in several logs of a cluster (RAC) is not known here",
+                "-- none: a cluster cannot be captured",
+            ),
         )
-
-    @staticmethod
-    def _setting(
-        check: str, is_right: bool, found: tuple[str, str], needed: str, remedy: str, *, code: str
-    ) -> Finding:
-        if is_right:
-            return Finding(check, found[0], needed)
-        return Finding(check, found[1], needed, remedy, Severity.ERROR, code=code)
 
     def _privileges(self, database: catalog.Database) -> Iterator[Finding]:
         held = {row[0] for row in self._connection.rows("SELECT PRIVILEGE FROM SESSION_PRIVS")}
@@ -197,6 +197,21 @@ class OraclePreflight(Preflight[Connection]):
                 Severity.WARNING,
                 code="TR-4618",
             )
+
+
+def _setting(check: str, found: tuple[str, str], is_right: bool, failure: tuple[str, str, str]) -> Finding:
+    """The finding of a setting.
+
+    Args:
+        check: its name.
+        found: what it is if it is right, and if it is not.
+        is_right: which it is.
+        failure: code, what is needed, and the remedy.
+    """
+    if is_right:
+        return Finding(check, found[0], "")
+    code, needed, remedy = failure
+    return Finding(check, found[1], needed, remedy, Severity.ERROR, code=code)
 
 
 check, require = OraclePreflight.check, OraclePreflight.require

@@ -22,7 +22,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.oracle.catalog import CatalogTable
 from tailrace.sources.oracle.logminer.index import Commit, LogIndex
 from tailrace.sources.oracle.logminer.miner import Miner
-from tailrace.sources.oracle.logminer.spool import Spool, Statement
+from tailrace.sources.oracle.logminer.spool import Spool, WholeStatement
 from tailrace.sources.oracle.position import OraclePosition, seq_of
 from tailrace.sources.oracle.wire import redo
 from tailrace.sources.oracle.wire.ddl import Ddl, behind
@@ -186,7 +186,7 @@ class _Rows:
             self._builders[id_] = _Builder(table, self._options)
         return self._builders[id_]
 
-    def _is_superseded(self, statement: Statement) -> bool:
+    def _is_superseded(self, statement: WholeStatement) -> bool:
         """Whether a change is left out, as its table is read again in this batch.
 
         Raises:
@@ -252,7 +252,7 @@ class _Builder:
     def __len__(self) -> int:
         return len(self._ops)
 
-    def add(self, statement: Statement, commit: Commit, number: int, row: int) -> None:
+    def add(self, statement: WholeStatement, commit: Commit, number: int, row: int) -> None:
         found = redo.parse(statement.sql)
         if (found.owner, found.table) != (self._table.id.database, self._table.id.table):
             raise _undescribed(self._table.id, statement.scn, None)

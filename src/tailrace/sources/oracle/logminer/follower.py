@@ -19,8 +19,8 @@ from tailrace.sources.oracle.logminer.index import LogIndex
 from tailrace.sources.oracle.logminer.miner import Miner
 from tailrace.sources.oracle.position import OraclePosition
 
-#: Archived logs that one LogMiner run reads at most: it bounds the index.
-_FILES_AT_ONCE = 4
+#: No further log is read while so many transactions wait for a batch: it bounds the index.
+_MOST_WAITING = 100_000
 #: LogMiner runs follow each other after this time at the earliest: each costs the server some CPU.
 POLL_S = 1.0
 #: Rows are read as of positions that are at most this old, so that their undo is there.
@@ -136,13 +136,14 @@ class OracleLog(Log):
             self._mined_at = None
         self._start = start
         self._index.forget(start.scn)
-        if self._mined_at is None or time.monotonic() - self._mined_at >= POLL_S:
+        is_due = self._mined_at is None or time.monotonic() - self._mined_at >= POLL_S
+        if is_due and len(self._index.commits) < _MOST_WAITING:
             retrying(self._options, self._mine, "reading the log by LogMiner")
             self._mined_at = time.monotonic()
         return self._index
 
     def _mine(self) -> None:
-        """Read the next files, up to where they are certain."""
+        """Read the next file, up to where it is certain."""
         assert self._index is not None
         try:
             if self._miner is None or not self._miner.is_open:
@@ -150,8 +151,8 @@ class OracleLog(Log):
             if self._miner.database != self._start.database:
                 raise another_database(self._start.database, self._miner.database)
             since = self._index.frontier + 1
-            files = self._miner.files(since)[:_FILES_AT_ONCE]
-            upto = None if files[-1].next is None else files[-1].next - 1
+            file = self._miner.files(since)[0]
+            upto = None if file.next is None else file.next - 1
             self._index.add(self._miner.heads(since, upto), upto)
         except (oracledb.Error, OSError):
             self._drop()

@@ -113,10 +113,8 @@ class LogIndex:
         for head in ours:
             self._note(head)
         for head in ours:
-            if head.operation == ROLLBACK and head.last <= frontier:
-                self._open.pop(head.xid, None)
-            elif head.operation == COMMIT and head.last <= frontier:
-                self._commit(head)
+            if head.operation in (COMMIT, ROLLBACK) and head.last <= frontier:
+                self._end(head)
         known = {(d.scn, d.place) for d in self.ddls}
         self.ddls += [
             ddl_of(h.first, h.place, h.table, h.sql, self._to_us(h.at))
@@ -131,11 +129,10 @@ class LogIndex:
         self.frontier = max(self.frontier, frontier)
 
     def _note(self, head: Head) -> None:
-        if not head.xid or head.operation in (DDL, MISSING):
+        xid = self._xid(head)
+        if xid is None or head.operation in (DDL, MISSING):
             return
-        open_ = self._transaction(head)
-        if open_ is None:
-            return
+        open_ = self._open.setdefault(xid, _Open(head.first))
         open_.start = min(open_.start, head.first)
         if head.operation not in _CHANGES or head.table is None:
             return
@@ -145,19 +142,22 @@ class LogIndex:
             open_.tables[head.table] = min(open_.tables.get(head.table, head.first), head.first)
             open_.rows += head.count
 
-    def _transaction(self, head: Head) -> _Open | None:
-        """The transaction of a record; None: it is not known, and has begun before the index."""
+    def _xid(self, head: Head) -> str | None:
+        """The transaction of a record; None: it has none, or one that has begun before the index."""
         if not head.xid.endswith(UNRESOLVED):
-            return self._open.setdefault(head.xid, _Open(head.first))
-        # LogMiner did not meet its begin in this run
-        found = [x for x in self._open if x[: -len(UNRESOLVED)] == head.xid[: -len(UNRESOLVED)]]
-        return self._open[found[0]] if len(found) == 1 else None
+            return head.xid or None
+        # LogMiner did not meet its begin in this run; a slot has one open transaction at most
+        slot = head.xid[: -len(UNRESOLVED)]
+        return next((xid for xid in self._open if xid.startswith(slot)), None)
 
-    def _commit(self, head: Head) -> None:
-        done = self._open.pop(head.xid)
+    def _end(self, head: Head) -> None:
+        xid = self._xid(head)
+        done = None if xid is None else self._open.pop(xid, None)
+        if done is None or xid is None or head.operation == ROLLBACK:
+            return
         ts_us = self._to_us(head.at)
         self.commits.append(
-            Commit(head.last, head.place, head.xid, ts_us, done.start, done.tables, done.rows, done.unknown)
+            Commit(head.last, head.place, xid, ts_us, done.start, done.tables, done.rows, done.unknown)
         )
 
     def between(self, start: int, end: int) -> list[Commit]:

@@ -80,7 +80,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RedoRecord:
     """A change of a row, or a part of its statement.
 
     Args:
@@ -130,6 +130,7 @@ class Miner:
                 ((_, number),) = self._connection.rows(_CONTAINER)
                 self._container = int(number)
                 self._connection.run("ALTER SESSION SET CONTAINER = CDB$ROOT")
+                self._connection.set_formats()
         except BaseException:
             self._connection.close()
             raise
@@ -165,7 +166,7 @@ class Miner:
             )
         return found
 
-    def records(self, since: int, upto: int, tables: Sequence[TableId]) -> Iterator[Record]:
+    def records(self, since: int, upto: int, tables: Sequence[TableId]) -> Iterator[RedoRecord]:
         """The changes of rows of `tables` from `since` to `upto`, in the order of the log.
 
         They count only once all of them were read without an error. Raises as `heads`.
@@ -177,9 +178,9 @@ class Miner:
         for row in self._mine(since, upto, _ROWS.format(places), values):
             con, xid, parent, op, undoes, owner, table, scn, rs_id, ssn, csf, row_id, status, at, sql = row
             if self._is_ours(con):
-                yield Record(
+                yield RedoRecord(
                     xid=xid,
-                    is_part=parent is not None and parent != xid,
+                    is_part=bool((parent or "").strip("0")) and parent != xid,
                     operation=int(op),
                     undoes=int(undoes or 0) == 1,
                     table=TableId(owner, table),

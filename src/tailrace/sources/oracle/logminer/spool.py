@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.table import TableId
 from tailrace.sources.oracle.logminer.index import UNRESOLVED
-from tailrace.sources.oracle.logminer.miner import DELETE, INSERT, UNSUPPORTED, UPDATE, Record
+from tailrace.sources.oracle.logminer.miner import DELETE, INSERT, UNSUPPORTED, UPDATE, RedoRecord
 
 #: What a record undoes, by its operation.
 _UNDONE = {INSERT: DELETE, DELETE: INSERT, UPDATE: UPDATE}
@@ -27,8 +27,8 @@ _COLUMNS = "operation, owner, name, scn, status, at, sql"
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A whole statement of LogMiner, as Record."""
+class WholeStatement:
+    """A whole statement of LogMiner, as RedoRecord."""
 
     operation: int
     table: TableId
@@ -49,7 +49,7 @@ class Spool:
         self._db.execute(_INDEX)
         self._db.execute("BEGIN")
 
-    def take(self, records: Iterable[Record], xids: Iterable[str], behind: int) -> None:
+    def take(self, records: Iterable[RedoRecord], xids: Iterable[str], behind: int) -> None:
         """Put the records of these transactions aside.
 
         Args:
@@ -62,7 +62,7 @@ class Spool:
             SchemaMismatchError: a change is of a kind that LogMiner does not describe.
         """
         wanted = frozenset(xids)
-        first: Record | None = None
+        first: RedoRecord | None = None
         parts: list[str] = []
         for record in records:
             if first is None:
@@ -80,7 +80,7 @@ class Spool:
         if first is not None:
             raise _contradiction("a statement on several rows is cut off", first)
 
-    def _add(self, record: Record, sql: str) -> None:
+    def _add(self, record: RedoRecord, sql: str) -> None:
         if record.is_part or record.operation == UNSUPPORTED:
             what = "by parallel DML" if record.is_part else "in a way that LogMiner does not describe"
             raise SchemaMismatchError(
@@ -110,7 +110,7 @@ class Spool:
             ),
         )
 
-    def _undo(self, record: Record) -> None:
+    def _undo(self, record: RedoRecord) -> None:
         """Remove the last change of the row that the transaction has not undone yet."""
         found = self._db.execute(
             "SELECT n, operation, owner, name FROM statement WHERE xid = ? AND row_id = ? "
@@ -122,19 +122,19 @@ class Spool:
             raise _contradiction("a change is undone that is not the last one of its row", record)
         self._db.execute("DELETE FROM statement WHERE n = ?", (found[0],))
 
-    def of(self, xid: str) -> Iterator[Statement]:
+    def of(self, xid: str) -> Iterator[WholeStatement]:
         """The statements of a transaction, in order, without those that it has undone."""
         with closing(self._db.cursor()) as cursor:
             query = f"SELECT {_COLUMNS} FROM statement WHERE xid = ? ORDER BY n"
             for operation, owner, name, scn, status, at, sql in cursor.execute(query, (xid,)):
-                yield Statement(operation, TableId(owner, name), scn, status, at, sql)
+                yield WholeStatement(operation, TableId(owner, name), scn, status, at, sql)
 
     def close(self) -> None:
         """Remove them."""
         self._db.close()
 
 
-def _contradiction(what: str, record: Record) -> DecodeError:
+def _contradiction(what: str, record: RedoRecord) -> DecodeError:
     return DecodeError(
         f"records of LogMiner contradict each other: {what}",
         f"table {record.table}, SCN {record.scn}, RS_ID {record.place[0].strip()}, SSN {record.place[1]}",

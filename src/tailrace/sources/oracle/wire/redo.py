@@ -61,7 +61,7 @@ Values = Mapping[str, Literal | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class RowStatement:
     """One change of one row.
 
     Args:
@@ -79,7 +79,7 @@ class Statement:
     where: Values
 
 
-def parse(sql: str) -> Statement:
+def parse(sql: str) -> RowStatement:
     """The change that a statement of LogMiner describes.
 
     Raises:
@@ -97,24 +97,24 @@ class _Parser:
         self._kind, self._text = "", ""
         self._advance()
 
-    def statement(self) -> Statement:
+    def statement(self) -> RowStatement:
         kind = self._text.lower() if self._kind == "word" else ""
         self._advance()
         if kind == INSERT:
             self._word("INTO")
             owner, table = self._table()
-            found = Statement(kind, owner, table, self._inserted(), {})
+            found = RowStatement(kind, owner, table, self._inserted(), {})
         elif kind == UPDATE:
             owner, table = self._table()
             self._word("SET")
             values = self._assignments(",")
             self._word("WHERE")
-            found = Statement(kind, owner, table, values, self._assignments("AND"))
+            found = RowStatement(kind, owner, table, values, self._assignments("AND"))
         elif kind == DELETE:
             self._word("FROM")
             owner, table = self._table()
             self._word("WHERE")
-            found = Statement(kind, owner, table, {}, self._assignments("AND"))
+            found = RowStatement(kind, owner, table, {}, self._assignments("AND"))
         else:
             raise self._error("an INSERT, UPDATE or DELETE")
         if self._text == ";":

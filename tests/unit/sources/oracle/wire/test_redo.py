@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.errors import DecodeError
-from tailrace.sources.oracle.wire.redo import DELETE, INSERT, UPDATE, Literal, Statement, parse
+from tailrace.sources.oracle.wire.redo import DELETE, INSERT, UPDATE, Literal, RowStatement, parse
 
 #: Names in quotes: any character but a quote and NUL.
 NAMES = st.text(
@@ -67,21 +67,21 @@ def test_an_insert_is_read_as_it_was_written(owner: str, table: str, row: dict[s
     names = ",".join(map(_name, row))
     values = ",".join(text for text, _ in row.values())
     sql = f"insert into {_name(owner)}.{_name(table)}({names}) values ({values}){end}"
-    assert parse(sql) == Statement(INSERT, owner, table, _values(row), {})
+    assert parse(sql) == RowStatement(INSERT, owner, table, _values(row), {})
 
 
 @given(NAMES, NAMES, ROWS, ROWS)
 def test_an_update_is_read_as_it_was_written(owner: str, table: str, new: dict, old: dict) -> None:
     sets = ", ".join(f"{_name(n)} = {text}" for n, (text, _) in new.items())
     sql = f"update {_name(owner)}.{_name(table)} set {sets} where {_where(old)}"
-    assert parse(sql) == Statement(UPDATE, owner, table, _values(new), _values(old))
+    assert parse(sql) == RowStatement(UPDATE, owner, table, _values(new), _values(old))
 
 
 @given(NAMES, NAMES, ROWS, st.booleans())
 def test_a_delete_is_read_as_it_was_written(owner: str, table: str, old: dict, with_row_id: bool) -> None:
     row_id = " and ROWID = 'AAAR3xAAEAAAACXAAA'" if with_row_id else ""
     sql = f"delete from {_name(owner)}.{_name(table)} where {_where(old)}{row_id}"
-    assert parse(sql) == Statement(DELETE, owner, table, {}, _values(old))
+    assert parse(sql) == RowStatement(DELETE, owner, table, {}, _values(old))
 
 
 @given(st.text(max_size=60))
