@@ -1805,7 +1805,8 @@ CATALOGUE = {
         "redo logs are gone",
         (PositionLostError, TransientSourceError),
         "Archived logs were removed before the stream, or a transaction that is open at its position, no "
-        "longer needed them; or an online log was written over while it was read, which another try overcomes.",
+        "longer needed them; or an online log was written over while it was read, which another try "
+        "overcomes.",
         "Keep archived logs longer, or restore them. `onPositionLost: refresh` reads all tables again.",
     ),
     "TR-4617": Condition(

@@ -1,4 +1,4 @@
-"""The Oracle adapter against a stand-in (`tests.support.oracle`): snapshots, the log, and what stops a stream.
+"""The Oracle adapter against a stand-in (`tests.support.oracle`): snapshots, log, and what stops a stream.
 
 Nothing here was compared with a server: see docs/design/0012-oracle.md.
 """
@@ -86,6 +86,12 @@ def drive(engine: Engine, held: Held, server: OracleServer, limits: Limits | Non
         assert held.state == state_at(server, end.log["scn"], cursor)
         batches += 1
     return batches
+
+
+def drain(engine: Engine) -> None:
+    """Take batches until there is nothing new."""
+    while (offsets := engine.next()) is not None:
+        engine.read(*offsets)
 
 
 def test_a_snapshot_and_the_log_meet_exactly(server: OracleServer) -> None:
@@ -310,8 +316,7 @@ def test_unread_changes_that_cannot_be_described_are_an_error(
         server.ddl("T", sql)
         server.begin().commit()
         with pytest.raises(SchemaMismatchError) as raised:
-            while (offsets := engine.next()) is not None:
-                engine.read(*offsets)
+            drain(engine)
     assert raised.value.code == "TR-4612"
     assert raised.value.table == T
 
@@ -534,7 +539,7 @@ KEYS = [
     (Column("K", "DATE", nullable=False), [datetime(1999, 1, d) for d in range(1, 6)]),  # noqa: DTZ001
     (
         Column("K", "TIMESTAMP(6)", scale=6, nullable=False),
-        [datetime(2000, 1, 1, 0, 0, 0, n) for n in range(4)],
+        [datetime(2000, 1, 1, 0, 0, 0, n) for n in range(4)],  # noqa: DTZ001
     ),
 ]
 

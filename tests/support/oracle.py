@@ -1,9 +1,9 @@
 """A stand-in for an Oracle database, written from Oracle's documentation. It is no recording.
 
 There is no Oracle server where these tests run. This one answers the statements of `tailrace.sources.oracle`
-as the documentation says that Oracle does: flashback queries, V$LOGMNR_CONTENTS and the catalog. It shows that
-the adapter is consistent with itself and with the documentation as it was understood, and nothing about a
-server.
+as the documentation says that Oracle does: flashback queries, V$LOGMNR_CONTENTS and the catalog. It shows
+that the adapter is consistent with itself and with the documentation as it was understood, and nothing about
+a server.
 
 Tables keep all versions of their rows, by commit SCN. Each change writes a record to the redo log, of which
 LogMiner shows what lies in the files that were added. Statements against tables are run by SQLite.

@@ -46,6 +46,8 @@ class OracleLog(Log):
         self._miner: Miner | None = None
         self._index: LogIndex | None = None
         self._mined_at: float | None = None
+        #: Whether the log has further files behind what was read last.
+        self._has_more = False
         #: Up to where `range_after` knew the log when it was called last.
         self._known = start.scn
 
@@ -136,14 +138,15 @@ class OracleLog(Log):
             self._mined_at = None
         self._start = start
         self._index.forget(start.scn)
-        is_due = self._mined_at is None or time.monotonic() - self._mined_at >= POLL_S
-        if is_due and len(self._index.commits) < _MOST_WAITING:
-            retrying(self._options, self._mine, "reading the log by LogMiner")
+        is_due = self._has_more or self._mined_at is None or time.monotonic() - self._mined_at >= POLL_S
+        while is_due and len(self._index.commits) < _MOST_WAITING:
+            self._has_more = retrying(self._options, self._mine, "reading the log by LogMiner")
             self._mined_at = time.monotonic()
+            is_due = self._has_more and not (self._index.frontier > start.scn and self._index.commits)
         return self._index
 
-    def _mine(self) -> None:
-        """Read the next file, up to where it is certain."""
+    def _mine(self) -> bool:
+        """Read the next file, up to where it is certain; whether there are more."""
         assert self._index is not None
         try:
             if self._miner is None or not self._miner.is_open:
@@ -157,6 +160,7 @@ class OracleLog(Log):
         except (oracledb.Error, OSError):
             self._drop()
             raise
+        return upto is not None
 
     def _times(self) -> Callable[[str], int]:
         def ask(connection: Connection) -> Callable[[str], int]:
