@@ -5,6 +5,7 @@ Nothing here was compared with a server: see docs/design/0012-oracle.md.
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.config.load import parse_pipeline
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import (
@@ -23,6 +25,10 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.row import to_rows
 from tailrace.sources import registry
 from tailrace.sources.oracle import connection
 from tailrace.sources.oracle.logminer import follower
@@ -608,6 +614,62 @@ def test_a_container_s_other_databases_are_left_out(server: OracleServer) -> Non
         server.begin().commit()
         drive(engine, held, server)
         assert sorted(held.state) == [(1,), (50,)]
+
+
+FILE = r"""
+source:
+  type: oracle
+  hostname: db.example.com
+  database: FREEPDB1
+  username: c##tailrace
+  password: x
+  tables: SHOP\..*
+sink: {type: delta, path: /lake}
+"""
+
+
+def test_a_pipeline_file_names_the_service(server: OracleServer) -> None:
+    source = parse_pipeline(FILE).source
+    assert (source.dialect, source.host, source.port, source.database) == (
+        "oracle",
+        "db.example.com",
+        1521,
+        "FREEPDB1",
+    )
+    assert [f.severity for f in registry.check(source) if f.table] == ["ok"]
+
+
+def test_changes_are_messages_of_debezium(server: OracleServer) -> None:
+    fill(server, 1)
+    with Engine(options()) as engine:
+        drive(engine, Held(engine, ("ID",)), server)
+        transaction = server.begin()
+        transaction.update("T", {"ID": 1}, NAME="new")
+        scn = server.scn
+        commit = transaction.commit()
+        server.begin().commit()
+        _, (batch,) = engine.read(*engine.next())
+    topics, block = Topics("app"), {"connector": "oracle", "database": "FREEPDB1"}
+    for schemas in (False, True):
+        made = DebeziumFormat(Envelopes(topics, **block), schemas).to_messages(batch, 0).to_pylist()
+        value = json.loads(made[0]["value"])
+        value = value["payload"] if schemas else value
+        assert value["before"] == {"ID": 1, "NAME": "n1"}
+        assert value["after"] == {"ID": 1, "NAME": "new"}
+        source = value["source"]
+        assert (source["connector"], source["db"], source["schema"], source["table"]) == (
+            "oracle",
+            "FREEPDB1",
+            "SHOP",
+            "T",
+        )
+        assert (source["scn"], source["commit_scn"], source["txId"]) == (
+            str(scn),
+            str(commit),
+            transaction.xid,
+        )
+    (row,) = to_rows(batch).to_pylist()
+    assert row["_position"] == f"scn:{scn}"
 
 
 @pytest.mark.parametrize(
