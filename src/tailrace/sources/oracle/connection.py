@@ -11,8 +11,11 @@ shown: some errors quote values.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import oracledb
 
@@ -21,6 +24,8 @@ from tailrace.errors import SchemaMismatchError, SourceError, TailraceError, Tra
 from tailrace.sources import network
 from tailrace.sources.oracle.wire.types import SESSION_FORMATS
 from tailrace.sources.tokens import login_secret
+
+T = TypeVar("T")
 
 #: Errors that another try may not meet, with the reason.
 _LOST = frozenset([3113, 3114, 3135, 1012, 28, 12170, 12537, 12541, 12547, 12560, 12571, 25408])
@@ -37,6 +42,11 @@ _TOO_OLD, ALTERED_SINCE = frozenset([1555, 8181, 8180, 22924]), 1466
 #: LogMiner misses a file, or finds another one in its place.
 _NO_REDO = frozenset([1284, 1291, 1292, 308, 310, 334, 16319])
 _FETCHED = 5_000
+#: Errors of python-oracledb: no connection, for the reason that is its cause; the listener refuses; it does
+#: not know the service, or the SID.
+_NOT_CONNECTED, _REFUSED, _NO_SERVICE = "DPY-6005", ("DPY-6000",), ("DPY-6001", "DPY-6003")
+_OF_LISTENER = re.compile(r"ORA-(\d{5})")
+_UNKNOWN_SERVICE = 12514
 
 
 class Connection:
@@ -133,7 +143,11 @@ def connect(options: SourceOptions, *, purpose: str, rows: bool = False) -> Conn
     password = login_secret(options, doing)
     limit_ms = options.snapshot_query_timeout_ms if rows else options.query_timeout_ms
     try:
-        raw, encrypted = open_raw(options, password)
+        raw, encrypted = _within(
+            options.connect_timeout_ms / 1000,
+            lambda: open_raw(options, password),
+            lambda made: made[0].close(),
+        )
         raw.outputtypehandler = _exact_numbers
         connection = Connection(
             raw, is_encrypted=encrypted, timeout_s=None if limit_ms is None else limit_ms / 1000
@@ -142,6 +156,45 @@ def connect(options: SourceOptions, *, purpose: str, rows: bool = False) -> Conn
     except (oracledb.Error, OSError) as error:
         raise translate(error, doing) from error
     return connection
+
+
+def _within(seconds: float, make: Callable[[], T], discard: Callable[[T], None]) -> T:
+    """What `make` returns, within a time: python-oracledb limits that of TCP, and not that of logging in.
+
+    Args:
+        seconds: the time.
+        make: cannot be cancelled: its thread is abandoned when the time is over.
+        discard: gets what it returns then.
+
+    Raises:
+        TimeoutError: the time is over.
+    """
+    lock, found, is_late = threading.Lock(), queue.SimpleQueue[T | BaseException](), threading.Event()
+
+    def run() -> None:
+        try:
+            made = make()
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            found.put(error)
+            return
+        with lock:
+            if not is_late.is_set():
+                found.put(made)
+                return
+        discard(made)
+
+    threading.Thread(target=run, name="tailrace-oracle-login", daemon=True).start()
+    try:
+        result = found.get(timeout=seconds)
+    except queue.Empty:
+        with lock:
+            is_late.set()
+        if found.empty():
+            raise TimeoutError(f"no session within {seconds} s") from None
+        result = found.get()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _exact_numbers(cursor: Any, metadata: Any) -> Any:
@@ -170,9 +223,16 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(error, OSError):
         return network.socket_failure(error, doing)
     number = ora_number(error)
-    detail = f"ORA-{number:05d}" if number else type(error).__name__
     full_code = str(getattr(error.args[0] if error.args else None, "full_code", ""))
-    if number in _LOST or full_code in ("DPY-4011", "DPY-6005", "DPY-1001"):
+    if full_code == _NOT_CONNECTED and isinstance(error.__cause__, oracledb.Error | OSError):
+        return translate(error.__cause__, doing)
+    # the listener's refusals have the numbers of Oracle's client in their text
+    listener = _OF_LISTENER.search(str(error.args[0])) if full_code in _REFUSED else None
+    number = int(listener[1]) if listener else number
+    if full_code in _NO_SERVICE:
+        number = _UNKNOWN_SERVICE
+    detail = f"ORA-{number:05d}" if number else full_code or type(error).__name__
+    if number in _LOST or full_code in ("DPY-4011", _NOT_CONNECTED, "DPY-1001"):
         return TransientSourceError(f"{doing} failed: {network.LOST}", full_code or detail, code="TR-3001")
     if number in _STARTING:
         return TransientSourceError(
