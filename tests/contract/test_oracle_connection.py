@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
@@ -17,6 +19,25 @@ from tailrace.sources import registry
 from tailrace.sources.oracle import connection
 from tests.contract.test_oracle import options
 from tests.support.oracle import ora
+
+
+#: python-oracledb leaves its socket to the garbage collector when logging in fails.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_sockets_left() -> Iterator[None]:
+    """Collect them before another module's test is blamed for them."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "tailrace-oracle-login":
+            thread.join(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @contextmanager
@@ -54,8 +75,6 @@ def test_a_closed_port(tls: str) -> None:
     assert (type(error), error.code) == (TransientSourceError, "TR-3003")
 
 
-# python-oracledb leaves its socket to the garbage collector when logging in fails
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_server_that_does_not_answer_is_left_in_time() -> None:
     done = threading.Event()
     with listener(lambda _: done.wait(10) and None) as port:
