@@ -20,6 +20,7 @@ from tailrace.errors import (
     ConfigError,
     DecodeError,
     PositionLostError,
+    PreflightError,
     SchemaMismatchError,
     SourceError,
     TailraceError,
@@ -381,6 +382,25 @@ def test_a_catalog_that_changes_while_the_log_is_read_is_read_again(server: Orac
         held.take(*engine.read(*offsets))
         assert server.runs > runs + 2
         assert held.state == state_at(server, offsets[1].log["scn"])
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_table_that_comes_to_have_a_column_of_no_captured_type_is_refused(
+    server: OracleServer, is_new: bool
+) -> None:
+    fill(server, 2)
+    lob = [ID, NAME, Column("C", "CLOB")]
+    with Engine(options()) as engine:
+        drive(engine, Held(engine, ("ID",)), server)
+        if is_new:
+            server.create("NEW", lob, ("ID",))
+        else:
+            server.ddl("T", 'ALTER TABLE "SHOP"."T" ADD (C CLOB)', columns=lob)
+        server.begin().commit()
+        engine.plan._captured._read_at = None  # the catalog is searched for new tables now and then
+        with pytest.raises(PreflightError) as raised:
+            drain(engine)
+    assert (raised.value.code, raised.value.table) == ("TR-4609", "SHOP.NEW" if is_new else T)
 
 
 def test_rows_that_lack_columns_are_an_error(server: OracleServer) -> None:

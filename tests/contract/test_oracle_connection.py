@@ -20,7 +20,6 @@ from tailrace.sources.oracle import connection
 from tests.contract.test_oracle import options
 from tests.support.oracle import ora
 
-
 #: python-oracledb leaves its socket to the garbage collector when logging in fails.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),

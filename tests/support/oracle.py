@@ -356,6 +356,8 @@ class OracleServer:
             return [(answers[sql],)]
         if sql == "SELECT USER, SYS_CONTEXT('USERENV', 'CON_NAME') FROM DUAL":
             return [(s["user"], s["container"])]
+        if sql == "SELECT USER FROM DUAL":
+            return [(s["user"],)]
         if sql == miner._CONTAINER:
             return [(s["container"], "3")]
         if sql == "SELECT PRIVILEGE FROM SESSION_PRIVS":
@@ -392,7 +394,7 @@ class OracleServer:
         db.execute(f"CREATE TABLE t ({', '.join(f'{_quoted(c.name)}' for c in columns)})")
         places = ", ".join("?" * len(columns))
         for row in table.at(scn).values():
-            db.execute(f"INSERT INTO t VALUES ({places})", [_stored(row[c.name], c) for c in columns])
+            db.execute(f"INSERT INTO t VALUES ({places})", [_stored(row.get(c.name), c) for c in columns])
         sql = sql.replace(found[0], "t")
         sql = re.sub(r"FETCH FIRST (\d+) ROWS ONLY", r"LIMIT \1", sql)
         sql = re.sub(r"OFFSET (\d+) ROWS FETCH NEXT (\d+) ROWS ONLY", r"LIMIT \2 OFFSET \1", sql)

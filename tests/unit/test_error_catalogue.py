@@ -32,6 +32,7 @@ PASSED_ON = {
     "tailrace/sources/mysql/checks/table_checks.py": {"error.code"},
     "tailrace/sources/mysql/wire/decoder.py": {"error.code"},
     "tailrace/sources/mysql/wire/rare/partialrows.py": {"error.code"},
+    "tailrace/sources/oracle/checks/preflight.py": {"f.code"},
     "tailrace/sources/preflight.py": {"error.code", "f.code"},
 }
 #: Modules with a `code=code` whose codes stand in a table or in calls of the same module.

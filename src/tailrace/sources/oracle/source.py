@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -40,6 +40,9 @@ class OracleSource(Source):
         self._planning = ReconnectingConnection(options, "planning")
         self._database: str | None = None
         self._found: dict[TableId, CatalogTable] = {}
+        #: The tables that cannot be captured, and the versions of all when that was found out.
+        self._refused: Mapping[str, TailraceError] = {}
+        self._checked: dict[TableId, str] = {}
 
     def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition."""
@@ -144,6 +147,28 @@ class OracleSource(Source):
         found = self._run(lambda c: catalog.captured(c, self._options), "reading the catalog")
         self._found = {t.schema.id: t for t in found}
         return found
+
+    def refusals(self) -> Mapping[str, TailraceError]:
+        """The tables that cannot be captured as they are now."""
+        found = {id_: t.version for id_, t in self._found.items()}
+        if found != self._checked:
+            self._refused = self._run(
+                lambda c: preflight.refusals(self._options, c), "checking the captured tables"
+            )
+            self._checked = found
+        return self._refused
+
+    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
+        """Nothing to do: the log has all tables.
+
+        Raises:
+            PreflightError: one of them cannot be captured: it is new, or was altered.
+        """
+        refused = self.refusals()
+        for table in tables:
+            if str(table.id) in refused:
+                raise refused[str(table.id)]
+        return ()
 
     def altered(self, tables: Collection[str]) -> bool:
         """Whether one of these tables was altered since the catalog was read."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import oracledb
 
 from tailrace.config.options import SourceOptions
+from tailrace.errors import PreflightError, TailraceError
 from tailrace.sources.oracle import catalog
 from tailrace.sources.oracle.checks.table_checks import TableChecks
 from tailrace.sources.oracle.connection import Connection, connect, ora_number, translate
 from tailrace.sources.oracle.wire.types import identifier
-from tailrace.sources.preflight import Finding, Preflight, Severity
+from tailrace.sources.preflight import Finding, Preflight, Severity, errors
 
 #: The oldest version: the first with all that LogMiner and the catalog are asked for here.
 _OLDEST = 19
@@ -212,6 +213,23 @@ def _setting(check: str, found: tuple[str, str], is_right: bool, failure: tuple[
         return Finding(check, found[0], "")
     code, needed, remedy = failure
     return Finding(check, found[1], needed, remedy, Severity.ERROR, code=code)
+
+
+def refusals(options: SourceOptions, connection: Connection) -> dict[str, TailraceError]:
+    """The tables that cannot be captured as they are now, with the reason. Raises oracledb's errors."""
+    ((user,),) = connection.rows("SELECT USER FROM DUAL")
+    checks = TableChecks(options, connection, catalog.database(connection), identifier(user))
+    return {
+        f.table: PreflightError(
+            f"table `{f.table}` cannot be captured",
+            f"found {f.found}, needed {f.needed}",
+            f.remedy or None,
+            code=f.code,
+            table=f.table,
+        )
+        for f in reversed(errors(list(checks.run())))
+        if f.table is not None
+    }
 
 
 check, require = OraclePreflight.check, OraclePreflight.require
