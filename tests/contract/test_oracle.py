@@ -310,6 +310,8 @@ def test_a_table_that_is_altered_behind_unread_changes_is_read_again(
         ('ALTER TABLE "SHOP"."T" ADD ("NOTE" VARCHAR2(10))', {"startingPosition": "latest"}),
         ('ALTER TABLE "SHOP"."T" ADD ("NOTE" VARCHAR2(10))', {"onRewrite": "ignore"}),
         ('TRUNCATE TABLE "SHOP"."T"', {"startingPosition": "latest"}),
+        ('TRUNCATE TABLE "SHOP"."T"', {"onTruncate": "ignore"}),
+        ('TRUNCATE TABLE "SHOP"."T"', {"exclude.schema.changes": "truncate.table"}),
         ('DROP TABLE "SHOP"."T"', {}),
     ],
 )

@@ -17,6 +17,8 @@ import pyarrow as pa
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError, TransientSourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ORIGIN, ChangeBatch
+from tailrace.model.schema_change import TableTruncated
+from tailrace.model.schema_policy import Action
 from tailrace.model.split import LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.oracle.catalog import CatalogTable
@@ -209,7 +211,8 @@ class _Rows:
     def _is_read_again(self, table: TableId, ddls: Sequence[Ddl]) -> bool:
         """Whether the stream reads a table again at the end of the range, because of schema changes in it."""
         options = self._options
-        keeps_rows = options.on_truncate != "apply" and any(d.kind == "TRUNCATE" for d in ddls)
+        follows = options.schema_policy.action(TableTruncated()) is Action.APPLY
+        keeps_rows = not follows and any(d.kind == "TRUNCATE" for d in ddls)
         return (
             options.starting_position == "initial"
             and options.on_rewrite == "refresh"
