@@ -68,6 +68,7 @@ SUBJECTS = {
     "42": "Replication slot and publication",
     "43": "Snapshots and visibility",
     "44": "Content of the log",
+    "46": "Oracle",
     "50": "Tables and columns",
     "52": "Decoding",
     "60": "Offset and checkpoint",
@@ -1697,6 +1698,162 @@ CATALOGUE = {
         "change, nor of what follows it, has been written.",
         "Make the targets ready for it. Then set `schema.change.behavior: evolve`, or name the kind of "
         "change in `exclude.schema.changes`, and start the stream again: it continues with the change.",
+    ),
+    # ---- 46 Oracle -----------------------------------------------------------------------------------------
+    "TR-4601": Condition(
+        "the database is not an open primary",
+        (PreflightError,),
+        "It is a standby, or open for reading only. LogMiner describes rows by the catalog of the database "
+        "that it runs in, and open transactions are known there alone.",
+        "Name the primary in `url`.",
+    ),
+    "TR-4602": Condition(
+        "the database does not archive its redo logs",
+        (PreflightError,),
+        "In NOARCHIVELOG mode the online logs are written over, and with them changes that were not read.",
+        "`SHUTDOWN IMMEDIATE`, `STARTUP MOUNT`, `ALTER DATABASE ARCHIVELOG`, `ALTER DATABASE OPEN`.",
+    ),
+    "TR-4603": Condition(
+        "the database has no supplemental logging",
+        (PreflightError,),
+        "Without the minimal one LogMiner cannot tell which change belongs to which row.",
+        "`ALTER DATABASE ADD SUPPLEMENTAL LOG DATA` in the root of the container database.",
+    ),
+    "TR-4604": Condition(
+        "a table has no supplemental logging of all columns",
+        (PreflightError,),
+        "The log then has only those columns of an updated row that the update sets.",
+        "`ALTER TABLE t ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS`.",
+    ),
+    "TR-4605": Condition(
+        "the database does not force logging",
+        (PreflightError,),
+        "A direct load into a NOLOGGING table, or partition, changes rows without an entry in the log.",
+        "`ALTER DATABASE FORCE LOGGING`.",
+    ),
+    "TR-4606": Condition(
+        "the database has several redo threads",
+        (PreflightError,),
+        "Each instance of a cluster (RAC) writes a log of its own. Their common order is not handled.",
+        "None: clusters cannot be captured.",
+    ),
+    "TR-4607": Condition(
+        "the service or the user is of the wrong container",
+        (PreflightError,),
+        "Tables are in a pluggable database, and the log is that of the whole container database. So `url` "
+        "names a service of the pluggable database, and `username` a common user (`C##...`), who may change "
+        "to the root.",
+        "Create the user in the root: `CREATE USER c##tailrace IDENTIFIED BY ... CONTAINER = ALL`.",
+    ),
+    "TR-4608": Condition(
+        "a privilege for LogMiner, for a view or for flashback queries is missing",
+        (PreflightError,),
+        "Rows are read AS OF SCN, the log by DBMS_LOGMNR, positions from V$ views.",
+        "Run the GRANT that the hint has.",
+    ),
+    "TR-4609": Condition(
+        "a table has columns of a type that is not captured",
+        (PreflightError,),
+        "LOBs, XML, JSON, LONG, intervals, row ids and object types are not read: LogMiner describes their "
+        "changes in parts, or not at all. TIMESTAMP WITH LOCAL TIME ZONE is read where `DBTIMEZONE` is UTC.",
+        "Leave the columns out with `column.exclude.list`.",
+    ),
+    "TR-4610": Condition(
+        "a table is of a kind that is not captured",
+        (PreflightError,),
+        "It is organized by an index or a cluster, or has a name of more than 30 bytes, which LogMiner does "
+        "not describe.",
+        "Leave the table out of `tables`, or rename what is too long.",
+    ),
+    "TR-4611": Condition(
+        "a table's key sorts in a way that is the server's own",
+        (PreflightError,),
+        "A snapshot and the log meet at a key: keys must compare here as they do there. Text does in "
+        "AL32UTF8 with binary collation; NCHAR, NVARCHAR2, FLOAT and moments with a zone do not.",
+        "Leave the table out of `tables`.",
+    ),
+    "TR-4612": Condition(
+        "changes cannot be read, as their table was altered before they were",
+        (SchemaMismatchError,),
+        "LogMiner describes rows by the catalog as it is now. What was logged before a table was altered, "
+        "truncated or dropped cannot be described afterwards. If the schema change lies in the same batch, "
+        "the table is read again instead, with `startingPosition: initial` and `onRewrite: refresh`.",
+        "`maxParked` parks such a table, and `tailrace resume` reads it again. Let the stream catch up "
+        "before a schema change.",
+    ),
+    "TR-4613": Condition(
+        "the log has only a part of a row",
+        (SchemaMismatchError,),
+        "The table had no supplemental logging of all columns when the row was changed.",
+        "`ALTER TABLE t ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS`, then start a new stream.",
+    ),
+    "TR-4614": Condition(
+        "what LogMiner returns cannot be read",
+        (DecodeError,),
+        "A statement in SQL_REDO has a form that is not known, or LogMiner says that it misses a part of the "
+        "log. Nothing is skipped.",
+        "Look at the SCN in `V$LOGMNR_CONTENTS`, and report the form of the statement, without its values.",
+    ),
+    "TR-4615": Condition(
+        "records of LogMiner contradict each other",
+        (DecodeError,),
+        "A statement on several rows is cut off, a change has no transaction, or a rollback to a savepoint "
+        "undoes a change that is not there.",
+        "Report what `V$LOGMNR_CONTENTS` has at the SCN, without values.",
+    ),
+    "TR-4616": Condition(
+        "redo logs are gone",
+        (PositionLostError, TransientSourceError),
+        "Archived logs were removed before the stream, or a transaction that is open at its position, no "
+        "longer needed them; or an online log was written over while it was read, which another try "
+        "overcomes.",
+        "Keep archived logs longer, or restore them. `onPositionLost: refresh` reads all tables again.",
+    ),
+    "TR-4617": Condition(
+        "it is not known where the log of open transactions begins",
+        (TransientSourceError,),
+        "A transaction in `V$TRANSACTION` has no `START_SCN`.",
+        "Wait until it has ended; the stream starts then.",
+    ),
+    "TR-4618": Condition(
+        "the undo of a position is gone (ORA-01555, ORA-08181)",
+        (SourceError,),
+        "Rows are read as of the batch's SCN. The database keeps the undo for that for `UNDO_RETENTION` "
+        "seconds, and only if there is room. A batch that is repeated later than that cannot be read.",
+        "Raise `UNDO_RETENTION`, and `ALTER TABLESPACE ... RETENTION GUARANTEE`; then start a new stream.",
+    ),
+    "TR-4619": Condition(
+        "a table was altered while it was read (ORA-01466)",
+        (SchemaMismatchError, TransientSourceError),
+        "A flashback query does not reach behind a schema change, and LogMiner needs the same catalog from "
+        "begin to end.",
+        "The next try may read it. If it persists, read the table again (`tailrace reread`).",
+    ),
+    "TR-4620": Condition(
+        "the database refuses a statement",
+        (SourceError,),
+        "For the reason with this ORA number. The server's text is not shown, as it may quote values.",
+        "Look up the number.",
+    ),
+    "TR-4621": Condition(
+        "a value does not fit its column's type",
+        (DecodeError,),
+        "Years B.C., more digits than the type declares, or a form of LogMiner that is not known.",
+        "Correct the value, or leave the column out with `column.exclude.list`.",
+    ),
+    "TR-4622": Condition(
+        "a table was changed in a way that LogMiner does not describe",
+        (SchemaMismatchError,),
+        "By parallel DML, whose parts are committed by another transaction, or by an operation that is "
+        "UNSUPPORTED in `V$LOGMNR_CONTENTS`.",
+        "Leave the table out, or avoid such operations and start a new stream.",
+    ),
+    "TR-4623": Condition(
+        "the database is another one",
+        (PositionLostError,),
+        "Its DBID is another one, or it was opened with RESETLOGS: its SCNs cannot be compared with the "
+        "stream's.",
+        "Name the former database in `url`; `onPositionLost: refresh` or a new stream reads all tables.",
     ),
     # ---- 50 Tables and columns -----------------------------------------------------------------------------
     "TR-5001": Condition(

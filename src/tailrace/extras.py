@@ -20,6 +20,7 @@ EXTRAS = {
     "nats": ("nats.js.api",),
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
+    "oracle": ("oracledb",),
     "postgres": ("pg8000.core",),
     "redis": ("redis",),
 }
@@ -27,7 +28,7 @@ EXTRAS = {
 
 def of_source(dialect: str) -> str | None:
     """The extra that brings the driver of a source's database; None: the base installation has it."""
-    return "postgres" if dialect == "postgresql" else None
+    return {"oracle": "oracle", "postgresql": "postgres"}.get(dialect)
 
 
 def of_authentication(authentication: str) -> str | None:

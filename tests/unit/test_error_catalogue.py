@@ -32,6 +32,7 @@ PASSED_ON = {
     "tailrace/sources/mysql/checks/table_checks.py": {"error.code"},
     "tailrace/sources/mysql/wire/decoder.py": {"error.code"},
     "tailrace/sources/mysql/wire/rare/partialrows.py": {"error.code"},
+    "tailrace/sources/oracle/checks/preflight.py": {"f.code"},
     "tailrace/sources/preflight.py": {"error.code", "f.code"},
 }
 #: Modules with a `code=code` whose codes stand in a table or in calls of the same module.
@@ -39,6 +40,8 @@ TABLES = {
     "tailrace/sinks/kafka/failure.py",
     "tailrace/sources/mysql/checks/preflight.py",
     "tailrace/sources/mysql/wire/decoder.py",
+    "tailrace/sources/oracle/checks/preflight.py",
+    "tailrace/sources/oracle/checks/table_checks.py",
     "tailrace/sources/postgres/wire/problems.py",
 }
 

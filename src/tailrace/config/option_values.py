@@ -182,7 +182,7 @@ def is_host(text: str) -> bool:
 
 def parse_url(text: str) -> tuple[str, str, int, str]:
     """Scheme, host, port and path of a server's URL. Raises ValueError, which does not show it."""
-    defaults = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
+    defaults = {"mysql": 3306, "mariadb": 3306, "oracle": 1521, "postgresql": 5432}
     try:
         parts = urlsplit(text)
         user = "@" in parts.netloc or ("@" in text and parts.scheme != "postgresql")

@@ -120,6 +120,8 @@ _MYSQL = ("mysql", "mariadb")
 #: Tables that gh-ost and pt-online-schema-change make beside the table that they change.
 _HELPER_TABLE = re.compile(r"[^.]+\._.+_(gho|ghc|del|new|old)", re.DOTALL)
 _POSTGRES = ("postgresql",)
+#: What Oracle has of `startingPosition` and `endingPosition`.
+_ORACLE_STARTS, _ORACLE_ENDS = ("initial", "latest", "snapshot"), ("latest", "timestamp")
 #: Kinds of starting position that only some databases have.
 _STARTS_ONLY_FOR = {
     "file": "mysql",
@@ -1148,7 +1150,8 @@ _URL = Option(
     "url",
     parse_url,
     REQUIRED,
-    "mysql://HOST[:PORT] | mariadb://HOST[:PORT] | postgresql://HOST[:PORT]/DATABASE",
+    "mysql://HOST[:PORT] | mariadb://HOST[:PORT] | postgresql://HOST[:PORT]/DATABASE | "
+    "oracle://HOST[:PORT]/SERVICE",
     "The server to capture.",
     is_hidden=True,
 )
@@ -1513,6 +1516,42 @@ def _check_partial(options: SourceOptions, setting: str, starts: Collection[str]
         )
 
 
+def _check_oracle(options: SourceOptions, where: str) -> None:
+    """Reject what python-oracledb, or LogMiner, does not have."""
+    if not options.database:
+        raise ConfigError(
+            f"{where} `url` names no service",
+            "a session belongs to one pluggable database",
+            "oracle://HOST[:PORT]/SERVICE",
+            code="TR-1012",
+        )
+    ending = "latest" if options.ending_position is None else options.ending_position
+    for setting, value, allowed in (
+        ("startingPosition", options.starting_position, _ORACLE_STARTS),
+        ("endingPosition", ending.partition(":")[0].lower(), _ORACLE_ENDS),
+    ):
+        if value not in allowed:
+            raise ConfigError(
+                f"{where} `{setting}` is wrong",
+                f"found `{value}`, which oracle does not have",
+                f"allowed: {' | '.join(allowed)}",
+                code="TR-1010",
+            )
+    for setting, is_set in (
+        ("authentication", options.authentication != PASSWORD),
+        ("sshTunnel", options.route.ssh_tunnel is not None),
+        ("proxy", options.route.proxy is not None),
+        (_STATEMENTS, bool(options.database_initial_statements)),
+    ):
+        if is_set:
+            raise ConfigError(
+                f"{where} `{setting}` has no effect on oracle",
+                "the driver connects by itself, with a password",
+                "leave it out",
+                code="TR-1011",
+            )
+
+
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:
     """Reject options that the database does not have."""
     dialect = options.dialect
@@ -1523,6 +1562,8 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
             "postgresql://HOST[:PORT]/DATABASE",
             code="TR-1012",
         )
+    if dialect == "oracle":
+        _check_oracle(options, where)
     for name in sorted(given):
         only_for = _BY_NAME[name.lower()].only_for
         if only_for and dialect not in only_for:

@@ -20,6 +20,8 @@ MOST_CONDITION = 2_000
 #: Keywords that a parenthesis may follow, and those that none may: `DATE (name)` is a cast.
 _JOINING = frozenset(["AND", "OR", "NOT", "XOR", "IN", "BETWEEN", "LIKE", "ILIKE", "IS", "DISTINCT", "FROM"])
 _WHOLE = frozenset(["NULL", "TRUE", "FALSE", "UNKNOWN", "DATE", "TIME", "TIMESTAMP"])
+#: The databases that quote names with double quotes.
+_DOUBLE_QUOTES = frozenset(["oracle", "postgresql"])
 _FUNCTIONS = frozenset(["COALESCE", "LOWER", "UPPER", "TRIM", "LENGTH", "CHAR_LENGTH", "NULLIF"])
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -43,7 +45,7 @@ def condition_problem(condition: str, columns: Iterable[str], dialect: str) -> s
     Args:
         condition: what follows WHERE.
         columns: the names of the table's columns.
-        dialect: the database: mysql, mariadb or postgresql.
+        dialect: the database: mysql, mariadb, oracle or postgresql.
     """
     if len(condition) > MOST_CONDITION:
         return f"a condition has more than {MOST_CONDITION:,} characters"
@@ -97,10 +99,10 @@ _ALLOWED = (
 def _quoted(text: str, known: set[str], folded: set[str], dialect: str) -> str | None:
     """What is wrong with a name in quotes; in MySQL, double quotes may as well enclose a text."""
     quote = text[0]
-    if (quote == '"') != (dialect == "postgresql"):
+    if (quote == '"') != (dialect in _DOUBLE_QUOTES):
         return f"a condition holds `{quote}`: write texts in single quotes, names as the database quotes them"
     name = text[1:-1].replace(quote * 2, quote)
-    is_column = name in known if dialect == "postgresql" else name.lower() in folded
+    is_column = name in known if dialect in _DOUBLE_QUOTES else name.lower() in folded
     if not is_column:
         return f"a condition names a column in {quote} that the table does not have"
     return None

@@ -53,6 +53,8 @@ def source_dataset(options: SourceOptions, table: TableId) -> DatasetName:
     server = f"{options.host}:{options.port}"
     if options.dialect == "postgresql":
         return DatasetName(f"postgres://{server}", f"{options.database}.{table}")
+    if options.dialect == "oracle":
+        return DatasetName(f"oracle://{server}", f"{options.database}.{table}")
     return DatasetName(f"{options.dialect}://{server}", str(table))
 
 

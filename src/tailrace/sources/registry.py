@@ -16,6 +16,7 @@ from tailrace.sources.preflight import Finding
 _PACKAGES = {
     "mysql": "tailrace.sources.mysql",
     "mariadb": "tailrace.sources.mysql",  # the server says which it is, whatever the URL
+    "oracle": "tailrace.sources.oracle",
     "postgresql": "tailrace.sources.postgres",
 }
 

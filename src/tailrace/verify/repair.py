@@ -89,7 +89,7 @@ def rows_to_read(report: Report, dialect: str) -> dict[str, str]:
         is_whole = target.examined == target.differing
         if not is_whole or differences.extra or len(keys) < differences.missing + differences.different:
             continue
-        condition = _of_keys(target.key, keys, '"' if dialect == "postgresql" else "`")
+        condition = _of_keys(target.key, keys, '"' if dialect in ("oracle", "postgresql") else "`")
         if condition and condition_problem(condition, target.key, dialect) is None:
             found[target.tables[0]] = condition
     return found

@@ -43,7 +43,7 @@ def test_option_names_are_read_in_any_case():
     [
         ("url", "mysql://user:secret@h"),
         ("url", "h:3306"),
-        ("url", "oracle://h"),
+        ("url", "oracle2://h"),
         ("shape", "columns"),
         ("maxRowsPerTrigger", "0"),
         ("maxBytesPerTrigger", "12 parsecs"),

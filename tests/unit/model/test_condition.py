@@ -21,7 +21,7 @@ COLUMNS = ("id", "Status", "created", "größe", "a`b")
         "status IS NOT DISTINCT FROM NULL",
     ],
 )
-@pytest.mark.parametrize("dialect", ["mysql", "postgresql"])
+@pytest.mark.parametrize("dialect", ["mysql", "oracle", "postgresql"])
 def test_comparisons_of_columns_are_accepted(condition: str, dialect: str) -> None:
     assert condition_problem(condition, [*COLUMNS, "status"], dialect) is None
 
@@ -61,7 +61,7 @@ def test_comparisons_of_columns_are_accepted(condition: str, dialect: str) -> No
         ("id = " + "1" * MOST_CONDITION, "characters"),
     ],
 )
-@pytest.mark.parametrize("dialect", ["mysql", "postgresql"])
+@pytest.mark.parametrize("dialect", ["mysql", "oracle", "postgresql"])
 def test_everything_else_is_refused_with_its_reason(condition: str, problem: str, dialect: str) -> None:
     found = condition_problem(condition, COLUMNS, dialect)
     assert found is not None
@@ -74,6 +74,9 @@ def test_names_are_quoted_and_folded_as_the_database_does() -> None:
     assert condition_problem('"Status" = 3 AND ID = 1', COLUMNS, "postgresql") is None
     assert condition_problem('"status" = 3', COLUMNS, "postgresql") is not None
     assert condition_problem("`id` = 1", COLUMNS, "postgresql") is not None
+    assert condition_problem('"Status" = 3 AND Id = 1', COLUMNS, "oracle") is None
+    assert condition_problem('"status" = 3', COLUMNS, "oracle") is not None
+    assert condition_problem("`id` = 1", COLUMNS, "oracle") is not None
     assert condition_problem("`nothing` = 1", COLUMNS, "mysql") is not None
     assert condition_problem('id = "text"', COLUMNS, "mysql") is not None
 

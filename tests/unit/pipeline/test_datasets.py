@@ -18,6 +18,7 @@ ORDERS = TableId("shop", "orders")
         ("mysql://db", ("mysql://db:3306", "shop.orders")),
         ("mariadb://db:3307", ("mariadb://db:3307", "shop.orders")),
         ("postgresql://db/sales", ("postgres://db:5432", "sales.shop.orders")),
+        ("oracle://db/sales", ("oracle://db:1521", "sales.shop.orders")),
     ],
 )
 def test_source_tables_are_named_by_server_and_table(url: str, named: tuple[str, str]) -> None:

@@ -29,7 +29,7 @@ from tailrace.formats.kernels import value_kinds
 from tailrace.model.change import OP_READ, OP_REREAD, OP_TRUNCATE, ChangeBatch
 from tailrace.model.table import TableId
 
-POSTGRES = "postgresql"
+POSTGRES, ORACLE = "postgresql", "oracle"
 
 _SNAPSHOT_VALUES = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 _SNAPSHOT_SCHEMA: Schema = {
@@ -48,7 +48,7 @@ _SNAPSHOT_MARKS = pa.array(
 #: Values of hexadecimal digits by their ASCII code.
 _HEX = np.zeros(256, np.int64)
 _HEX[48:58], _HEX[97:103] = np.arange(10), np.arange(10, 16)
-#: Position of the commit's LSN in PostgreSQL's `seq`.
+#: Position of the commit's LSN or SCN in `seq`, where it has one.
 _COMMIT = slice(4, 20)
 
 
@@ -60,8 +60,8 @@ class SourceField:
         name: its name.
         type: its Connect type.
         optional: whether it may be null.
-        column: what it shows: a column of `model.change.ORIGIN`, or `snapshot`, `sequence` or `xid`; None: a
-            constant, or null.
+        column: what it shows: a column of `model.change.ORIGIN`, or `snapshot`, `sequence`, `xid`, `scn` or
+            `commit`; None: a constant, or null.
         kind: how the column's values are written, a constant of `formats.kernels.value_kinds`.
         absent: JSON text for a null in the column.
     """
@@ -117,11 +117,20 @@ POSTGRES_FIELDS = (
     SourceField("origin", "string", True),
     SourceField("origin_lsn", "int64", True),
 )
+#: Debezium has more fields, which are optional: what LogMiner says of each record.
+ORACLE_FIELDS = (
+    *_common(None),
+    SourceField("schema", "string"),
+    SourceField("table", "string"),
+    SourceField("txId", "string", True, "txn"),
+    SourceField("scn", "string", True, "scn"),
+    SourceField("commit_scn", "string", True, "commit"),
+)
 
 
 def source_fields(connector: str) -> tuple[SourceField, ...]:
     """The block's fields for a connector."""
-    return POSTGRES_FIELDS if connector == POSTGRES else MYSQL_FIELDS
+    return {POSTGRES: POSTGRES_FIELDS, ORACLE: ORACLE_FIELDS}.get(connector, MYSQL_FIELDS)
 
 
 def source_schema(connector: str) -> Schema:
@@ -135,10 +144,10 @@ class SourceBlock:
     """The block of one stream.
 
     Args:
-        connector: kind of source: `mysql`, `mariadb` or `postgresql`.
+        connector: kind of source: `mysql`, `mariadb`, `oracle` or `postgresql`.
         name: Debezium's `topic.prefix`.
         version: version to write.
-        database: PostgreSQL's database; MySQL's is part of the table's name.
+        database: PostgreSQL's database, Oracle's service; MySQL's is part of the table's name.
     """
 
     connector: str
@@ -152,7 +161,7 @@ class SourceBlock:
             "version": self.version,
             "connector": self.connector,
             "name": self.name,
-            "db": self.database if self.connector == POSTGRES else table.database,
+            "db": self.database if self.connector in (POSTGRES, ORACLE) else table.database,
             "schema": table.database,
             "table": table.table,
         }
@@ -188,6 +197,10 @@ def origin_values(batch: ChangeBatch, column: str) -> pa.Array:
             return sequences(batch)
         case "xid":
             return batch.origin.column("txn").dictionary_decode().cast(pa.int64())
+        case "scn":
+            return batch.origin.column("pos").cast(pa.string())
+        case "commit":
+            return _commits(batch).cast(pa.string())
         case "txn" | "file":
             return batch.origin.column(column).dictionary_decode()
     return batch.origin.column(column)
@@ -195,11 +208,15 @@ def origin_values(batch: ChangeBatch, column: str) -> pa.Array:
 
 def sequences(batch: ChangeBatch) -> pa.StringArray:
     """Debezium's `source.sequence` for PostgreSQL: LSN of the commit and of the change, as a JSON array."""
+    lsns = [_commits(batch).cast(pa.string()), batch.origin.column("pos").cast(pa.string())]
+    return pc.binary_join_element_wise('["', lsns[0], '","', lsns[1], '"]', "")
+
+
+def _commits(batch: ChangeBatch) -> pa.Array:
+    """The LSN or SCN of each change's commit, which is part of its `seq`."""
     seq = batch.origin.column("seq")
     text = np.frombuffer("".join(seq.to_pylist()).encode(), np.uint8).reshape(len(batch), -1)
-    commit = (_HEX[text[:, _COMMIT]] << np.arange(60, -1, -4)).sum(axis=1)
-    lsns = [pa.array(commit).cast(pa.string()), batch.origin.column("pos").cast(pa.string())]
-    return pc.binary_join_element_wise('["', lsns[0], '","', lsns[1], '"]', "")
+    return pa.array((_HEX[text[:, _COMMIT]] << np.arange(60, -1, -4)).sum(axis=1))
 
 
 def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) -> Any:
@@ -212,6 +229,10 @@ def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) ->
             return f'["{int(origin["seq"][_COMMIT], 16)}","{origin["pos"]}"]'
         case "xid":
             return None if origin["txn"] is None else int(origin["txn"])
+        case "scn":
+            return None if origin["pos"] is None else str(origin["pos"])
+        case "commit":
+            return None if origin["seq"] is None else str(int(origin["seq"][_COMMIT], 16))
     assert field.column is not None
     value = origin[field.column]
     if value is None:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from tailrace.formats.base import SchemaIds
 from tailrace.formats.connect.builders import struct
 from tailrace.formats.connect.schemas import row_schema
-from tailrace.formats.connect.source_block import POSTGRES, SourceField, origin_values, source_fields
+from tailrace.formats.connect.source_block import ORACLE, POSTGRES, SourceField, origin_values, source_fields
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.encodings.json_documents import row_texts
 from tailrace.formats.encodings.layout import Cell, dumps
@@ -35,7 +35,7 @@ from tailrace.model.table import TableSchema
 
 _EXTENSION = "iodebezium"
 #: Fields of `source` in the event's id.
-_ID = {POSTGRES: ("lsn", "txId", "sequence")}
+_ID = {POSTGRES: ("lsn", "txId", "sequence"), ORACLE: ("scn", "commit_scn")}
 _ID_OF_BINLOG = ("file", "pos")
 
 

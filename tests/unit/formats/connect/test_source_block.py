@@ -16,7 +16,7 @@ SCALE = {value_kinds.MILLIS: lambda us: us // 1000, value_kinds.NANOS: lambda us
 SEQ = "0001000000000a0b0c0d000000000000"
 
 
-@pytest.mark.parametrize("connector", ["mysql", "postgresql"])
+@pytest.mark.parametrize("connector", ["mysql", "oracle", "postgresql"])
 @pytest.mark.parametrize("op", ["r", "c"])
 def test_block_of_one_change_equals_that_of_a_batch(connector: str, op: str) -> None:
     changes = batch(ORDERS, [change(op, None, {"id": 1, "name": "a"}, txn="741", seq=SEQ)])
@@ -43,6 +43,17 @@ def test_null_in_a_field_that_is_not_optional_has_a_default() -> None:
     required = {f["field"] for f in source_schema("mysql")["fields"] if not f["optional"]}
     assert all(values[name] is not None for name in required)
     assert (values["ts_ms"], values["file"], values["gtid"]) == (0, "", None)
+
+
+def test_an_oracle_change_has_its_scn_and_that_of_its_commit() -> None:
+    changes = batch(ORDERS, [change("c", None, {"id": 1, "name": "a"}, txn="0A001B", seq=SEQ, pos=7)])
+    block = SourceBlock("oracle", "app", "1", "FREEPDB1")
+    columns = {field.name: array for field, array in block.columns(changes)}
+    assert columns["scn"].to_pylist() == ["7"]
+    assert columns["commit_scn"].to_pylist() == [str(0x0A0B0C0D)]
+    assert columns["txId"].to_pylist() == ["0A001B"]
+    constants = block.constants(ORDERS.id)
+    assert (constants["db"], constants["schema"]) == ("FREEPDB1", ORDERS.id.database)
 
 
 def test_sequence_holds_the_commit_and_the_change() -> None:

@@ -56,6 +56,13 @@ def test_event_has_the_attributes_of_debezium_and_the_rows():
     assert (made[1][1]["data"], made[2][1]) == ({"before": A, "after": None}, None)
 
 
+def test_event_of_oracle_is_known_by_its_scns():
+    seq = "0000" + f"{77:016x}" + "000000000002"
+    ((_, event),) = events(batch(ORDERS, [change("c", None, A, pos=70, seq=seq)]), "oracle")
+    assert event["id"] == "name:app;scn:70;commit_scn:77"
+    assert event["iodebeziumscn"] == "70"
+
+
 def test_truncate_has_no_rows():
     truncate = replace(batch(ORDERS, [change("r")]), op=pa.array([OP_TRUNCATE], pa.int8()))
     [(key, value)] = events(truncate, extensions=False)
