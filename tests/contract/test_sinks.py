@@ -50,6 +50,8 @@ TWINS = (
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
 )
+#: A broker of RocketMQ takes a third of a core while nobody uses it, and two JVMs at the start.
+SLOW = {"rocketmq"}
 #: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
 POINTS = ("sink.table", "sink.seen", "sink.reread")
 
@@ -61,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.function.__name__
     )
     due = {twins[(turn + number) % len(twins)] for number, twins in enumerate(TWINS)}
-    others = {name for twins in TWINS for name in twins} - due
+    others = ({name for twins in TWINS for name in twins} - due) | SLOW
     if "point" not in metafunc.fixturenames:
         params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in CASES]
         metafunc.parametrize("case", params, indirect=True)

@@ -170,6 +170,7 @@ def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: P
     assert sorted(json.loads(m.key)["id"] for m in found if m.topic == "app.shop.customers") == [1, 2]
 
 
+@pytest.mark.slow
 def test_mysql_to_rocketmq(mysql_shop: MySqlServer, rocketmq: RocketMqServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_rocketmq",
