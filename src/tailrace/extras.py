@@ -21,6 +21,7 @@ EXTRAS = {
     "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
+    "rabbitmq": ("pika",),
     "redis": ("redis",),
 }
 
