@@ -2698,7 +2698,7 @@ CATALOGUE = {
         (SinkError,),
         "The user, password or virtual host is wrong, or the user lacks a right.",
         "Check `user`, `password` and `vhost`. The user needs the right to write to the exchange that is "
-        "named as the topic prefix; to configure, write and read exchange and queues, if the sink creates them.",
+        "named as the topic prefix, and every right to the exchange and the queues that the sink creates.",
     ),
     "TR-7843": Condition(
         "RabbitMQ refuses a request",

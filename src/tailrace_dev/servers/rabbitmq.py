@@ -1,11 +1,11 @@
 """RabbitMQ from Debian's packages, with Erlang.
 
-Erlang's `erl` starts programs of its own that need the packages' C library, as does Erlang's machine itself. So
-the server's process is that machine, run by the packages' dynamic loader, and a directory of scripts stands in
-for its programs, each of which runs one by that loader.
+Erlang's `erl` runs the virtual machine, which starts programs that lie beside it, and all of them need the
+packages' C library. So the server's process is that machine, run by the packages' dynamic loader, and a
+directory of scripts stands in for the programs: each runs one by that loader.
 
-The node listens on the loopback interface, for AMQP only: as nothing but the server takes part in its cluster,
-it has no port for other nodes, and needs no `epmd`. `rabbitmqctl` cannot reach it therefore.
+The node listens on the loopback interface, for AMQP only. It has no port for other nodes, and so needs no
+`epmd`; `rabbitmqctl` cannot reach it.
 
     data/bin/         scripts in place of Erlang's programs
     data/rabbitmq.conf, enabled_plugins
@@ -68,8 +68,8 @@ def _program(version: str | None) -> Program:
 
 
 def _prepare(server: RabbitMqServer, program: Program, options: Mapping[str, str]) -> list[str]:
+    assert program.share is not None
     root = program.share
-    assert root is not None
     erlang = root / "usr/lib/erlang"
     (home,) = root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*")
     data = server.data
@@ -112,21 +112,11 @@ def _prepare(server: RabbitMqServer, program: Program, options: Mapping[str, str
     cookie.chmod(0o400)
     server.hand_over()
     machine = ["-W", "w", "-S", "2:2", "-sbwt", "none", "-sbwtdcpu", "none", "-sbwtdio", "none", "-B", "i"]
-    paths = [
-        "--",
-        "-root",
-        str(erlang),
-        "-bindir",
-        str(programs),
-        "-progname",
-        "erl",
-        "--",
-        "-home",
-        str(data),
-    ]
-    node = ["--", "-name", _NODE, "-dist_listen", "false", "-boot", str(erlang / "bin/start_sasl")]
+    paths = ["--", "-root", str(erlang), "-bindir", str(programs), "-progname", "erl"]
+    node = ["--", "-home", str(data), "--", "-name", _NODE, "-dist_listen", "false"]
+    boot = ["-boot", str(erlang / "bin/start_sasl"), "-noshell", "-noinput", "-s", "rabbit", "boot"]
     quiet = ["-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"]
-    return [*machine, *paths, *node, *quiet, "-noshell", "-noinput", "-s", "rabbit", "boot"]
+    return [*machine, *paths, *node, *quiet, *boot]
 
 
 def _stand_ins(directory: Path, command: list[str]) -> Path:
