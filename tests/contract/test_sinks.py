@@ -49,6 +49,7 @@ TWINS = (
     ("parquet", "json"),
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
+    ("nats", "rabbitmq"),
 )
 #: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
 POINTS = ("sink.table", "sink.seen", "sink.reread")
