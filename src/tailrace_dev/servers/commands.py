@@ -52,7 +52,7 @@ _CLASSES: dict[str, type[DevServer]] = {
 
 @click.group()
 def dev() -> None:
-    """Real servers of databases, Kafka, RocketMQ, OpenSearch and a schema registry, without root or Docker.
+    """Real servers of databases, message systems, OpenSearch and a schema registry, without root or Docker.
 
     They listen on 127.0.0.1. Databases have a random password, kept in a file that only you can read.
     """
