@@ -81,7 +81,7 @@ def test_messages_are_durable_in_order_and_known_when_they_come_again(
     properties = first[2][0]
     assert properties.delivery_mode == 2
     assert (properties.content_type, properties.app_id) == ("application/json", "tailrace")
-    assert properties.message_id.startswith("query/0:3:00000002:")
+    assert properties.message_id.startswith("query:3:00000002:")
     told = {name: properties.headers[name] for name in ("_seq", "batch", "op", "table", "key")}
     assert told == {"_seq": "00000002", "batch": 3, "op": "c", "table": TABLE, "key": "1"}
 

@@ -73,12 +73,12 @@ class RabbitMqChannel:
 
     def _messages(self, table: str, messages: pa.RecordBatch) -> Iterator[Message]:
         share = self._share
-        begin = f"{share.stream}:{share.batch}"
+        stream = share.stream.partition("/")[0]  # without the sink's name, which may be long
         columns = [messages.column(name).to_pylist() for name in ("key", "value", "seq", "op", "row")]
         for id_, key, value, seq, op, row in zip(
             identities(messages, table).to_pylist(), *columns, strict=True
         ):
-            digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
+            digest = hashlib.sha256(f"{share.stream}\n{id_}".encode()).hexdigest()[:16]
             headers = {"_seq": seq, "batch": share.batch, "op": op, "table": table}
             if key is not None:
                 headers["key"] = key.decode()
@@ -89,7 +89,7 @@ class RabbitMqChannel:
                 BasicProperties(
                     content_type="application/json",
                     delivery_mode=DeliveryMode.Persistent.value,
-                    message_id=f"{begin}:{seq}:{digest}",
+                    message_id=f"{stream}:{share.batch}:{seq}:{digest}",
                     app_id="tailrace",
                     headers=headers,
                 ),

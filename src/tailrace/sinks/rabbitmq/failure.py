@@ -19,14 +19,17 @@ from tailrace.printable import shortened
 _TOO_LARGE, _REFUSED, _GONE, _LOCKED, _PRECONDITION, _NOT_ALLOWED = 311, 403, 404, 405, 406, 530
 #: Those of a client that does what the server does not know.
 _WRONG_USE = range(501, 506)
+#: Failures behind an address that a server listens on.
+_ANSWERED = (workflow.AMQPConnectorTransportSetupError, workflow.AMQPConnectorAMQPHandshakeError)
 #: A server's reply within the client's guess.
 _REPLY = re.compile(r"Closed(?:ByBroker)?: \((\d+)\) (.*)", re.DOTALL)
 
 
 def cause(error: BaseException) -> BaseException:
-    """The failure of the last address tried, where connecting failed."""
+    """The failure of the last address that answered, or else of the last one, where connecting failed."""
     if isinstance(error, workflow.AMQPConnectionWorkflowFailed) and error.exceptions:
-        error = error.exceptions[-1]
+        answered = [e for e in error.exceptions if isinstance(e, _ANSWERED)]
+        error = (answered or error.exceptions)[-1]
     return error.exception if isinstance(error, workflow.AMQPConnectorPhaseErrorBase) else error
 
 
