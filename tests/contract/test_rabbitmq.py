@@ -111,13 +111,13 @@ def test_queue_and_exchange_that_are_deleted_are_created_again(rabbitmq: RabbitM
     settings = settings_of(rabbitmq, queue_type=QueueType.QUORUM)
     exchange, queue = exchange_of(settings), f"{settings.topic_prefix}.{TABLE}"
     send(exchange, outgoing(b"1"))
-    for code, delete in (
-        ("TR-7846", lambda channel: channel.queue_delete(queue)),
-        ("TR-7846", lambda channel: channel.queue_unbind(queue, settings.topic_prefix, TABLE)),
-        ("TR-7841", lambda channel: channel.exchange_delete(settings.topic_prefix)),
+    for code, delete, *names in (
+        ("TR-7846", "queue_delete", queue),
+        ("TR-7846", "queue_unbind", queue, settings.topic_prefix, TABLE),
+        ("TR-7841", "exchange_delete", settings.topic_prefix),
     ):
         with channel_of(settings) as channel:
-            delete(channel)
+            getattr(channel, delete)(*names)
         with pytest.raises(TransientSinkError) as caught:
             send(exchange, outgoing(b"1"), create=False)
         assert caught.value.code == code

@@ -48,7 +48,8 @@ def channel_of(settings: RabbitMqSettings) -> Iterator[Any]:
 
 def messages(settings: RabbitMqSettings, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
     """Properties and body of every message of a queue, in its order; taken out, unless it is a stream."""
-    last, found = f"last:{uuid.uuid4().hex}", []
+    last = f"last:{uuid.uuid4().hex}"
+    found: list[tuple[pika.BasicProperties, bytes]] = []
     arguments = {"x-stream-offset": "first"} if settings.queue_type is QueueType.STREAM else None
     with channel_of(settings) as channel:
         try:
