@@ -49,8 +49,9 @@ TWINS = (
     ("parquet", "json"),
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
-    ("nats", "rabbitmq"),
 )
+#: Sinks that slow tests have alone: NATS shows the same of the code that both share.
+SLOW = {"rabbitmq"}
 #: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
 POINTS = ("sink.table", "sink.seen", "sink.reread")
 
@@ -62,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.function.__name__
     )
     due = {twins[(turn + number) % len(twins)] for number, twins in enumerate(TWINS)}
-    others = {name for twins in TWINS for name in twins} - due
+    others = SLOW | {name for twins in TWINS for name in twins} - due
     if "point" not in metafunc.fixturenames:
         params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in CASES]
         metafunc.parametrize("case", params, indirect=True)

@@ -225,6 +225,7 @@ def test_mysql_to_nats(mysql_shop: MySqlServer, nats: NatsServer, tmp_path: Path
     assert sorted((h["op"], h["key"]) for h, _ in orders) == [("r", f'{{"id":{i}}}') for i in (10, 11, 12)]
 
 
+@pytest.mark.slow
 def test_mysql_to_rabbitmq(mysql_shop: MySqlServer, rabbitmq: RabbitMqServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_rabbitmq",
