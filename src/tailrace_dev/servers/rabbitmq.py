@@ -114,6 +114,8 @@ def _prepare(server: RabbitMqServer, program: Program, options: Mapping[str, str
     machine = ["-W", "w", "-S", "2:2", "-sbwt", "none", "-sbwtdcpu", "none", "-sbwtdio", "none", "-B", "i"]
     paths = ["--", "-root", str(erlang), "-bindir", str(programs), "-progname", "erl"]
     node = ["--", "-home", str(data), "--", "-name", _NODE, "-dist_listen", "false"]
+    # what watches over `epmd` is content with a port that is fixed, whether there is one or not
+    node += ["-start_epmd", "false", "-erl_epmd_port", str(server.port)]
     boot = ["-boot", str(erlang / "bin/start_sasl"), "-noshell", "-noinput", "-s", "rabbit", "boot"]
     quiet = ["-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"]
     return [*machine, *paths, *node, *quiet, *boot]
