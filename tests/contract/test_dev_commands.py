@@ -39,7 +39,7 @@ _START = {
     "nats": start_nats,
     "rabbitmq": start_rabbitmq,
 }
-#: These take long to start.
+#: These take long to start four times.
 _SLOW = ("rocketmq", "rabbitmq")
 
 

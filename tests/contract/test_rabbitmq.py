@@ -25,8 +25,6 @@ from tailrace_dev.servers.server import free_port
 from tests.support.certificates import Authority
 from tests.support.sinks.rabbitmq import channel_of, messages, settings_of
 
-#: The server takes long to start.
-pytestmark = pytest.mark.slow
 TABLE = "shop.t"
 
 
@@ -192,6 +190,7 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(found)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_server_with_tls_and_without_disk_space(directory: Path) -> None:
     authority, port = Authority(directory), free_port()
