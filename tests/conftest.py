@@ -21,6 +21,7 @@ from tailrace_dev.servers import (
     NatsServer,
     OpenSearchServer,
     PostgresServer,
+    RabbitMqServer,
     RedisServer,
     RegistryServer,
     RocketMqServer,
@@ -30,6 +31,7 @@ from tailrace_dev.servers import (
     start_nats,
     start_opensearch,
     start_postgres,
+    start_rabbitmq,
     start_redis,
     start_registry,
     start_rocketmq,
@@ -137,6 +139,13 @@ def redis() -> Iterator[RedisServer]:
 def nats() -> Iterator[NatsServer]:
     """The NATS server all tests share. Who stops it starts it again."""
     with start_nats() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMqServer]:
+    """The RabbitMQ server all tests share. Who stops it starts it again."""
+    with start_rabbitmq() as server:
         yield server
 
 

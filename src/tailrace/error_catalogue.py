@@ -2842,6 +2842,66 @@ CATALOGUE = {
         "Servers take `max_payload`, 1 MiB by default.",
         "Leave large columns out (`column.exclude.list`), or raise `max_payload` of the servers.",
     ),
+    "TR-7841": Condition(
+        "RabbitMQ does not take messages",
+        (TransientSinkError,),
+        "No server answers, it stops, too many connections are open, or the exchange was deleted while it "
+        "was written.",
+        "Check that the servers at `url` run, and that it is their AMQP port. An exchange that was deleted "
+        "is created again.",
+    ),
+    "TR-7842": Condition(
+        "RabbitMQ rejects the client",
+        (SinkError,),
+        "The user, password or virtual host is wrong, or the user lacks a right.",
+        "Check `user`, `password` and `vhost`. The user needs the right to write to the exchange that is "
+        "named as the topic prefix, and every right to the exchange and the queues that the sink creates.",
+    ),
+    "TR-7843": Condition(
+        "RabbitMQ refuses a request",
+        (SinkError,),
+        "An exchange or queue has other properties than the request needs.",
+        "Remove the cause that the detail names.",
+    ),
+    "TR-7844": Condition(
+        "the certificate of RabbitMQ is not trusted",
+        (SinkError,),
+        "It is signed by another authority, has expired, or names another host.",
+        "Set `tls-ca` to the certificate of the servers' authority.",
+    ),
+    "TR-7845": Condition(
+        "a message is larger than RabbitMQ takes",
+        (SinkError,),
+        "Servers take `max_message_size`, 16 MiB by default.",
+        "Leave large columns out (`column.exclude.list`), or raise `max_message_size` of the servers.",
+    ),
+    "TR-7846": Condition(
+        "no queue of RabbitMQ takes the messages of a table",
+        (SinkError, TransientSinkError),
+        "No queue is bound to the exchange for the routing key. RabbitMQ would drop the messages. With "
+        "`queue-type` the sink binds its queue again.",
+        "Bind a durable queue to the exchange with that routing key, or with `#` for all, or set "
+        "`queue-type`.",
+    ),
+    "TR-7847": Condition(
+        "RabbitMQ blocks whoever publishes",
+        (TransientSinkError,),
+        "The server has an alarm: its memory or disk space is short.",
+        "Free memory or disk space, or raise the limits (`vm_memory_high_watermark`, `disk_free_limit`). The "
+        "batch is tried again.",
+    ),
+    "TR-7848": Condition(
+        "a queue of RabbitMQ has refused messages",
+        (TransientSinkError,),
+        "It is full, with `x-overflow: reject-publish`, or most servers of a quorum queue are away.",
+        "Nothing is to be done once consumers catch up, or the servers are back: the batch is tried again.",
+    ),
+    "TR-7849": Condition(
+        "the name of a target is too long for RabbitMQ",
+        (ConfigError,),
+        "Topic prefix and target have more than 255 bytes together.",
+        "Route the table to a shorter name, or shorten `topic-prefix`.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

@@ -22,6 +22,7 @@ EXTRAS = {
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "oracle": ("oracledb",),
     "postgres": ("pg8000.core",),
+    "rabbitmq": ("pika",),
     "redis": ("redis",),
 }
 

@@ -20,6 +20,7 @@ from tailrace_dev.servers import (
     start_nats,
     start_opensearch,
     start_postgres,
+    start_rabbitmq,
     start_redis,
     start_registry,
     start_rocketmq,
@@ -36,7 +37,10 @@ _START = {
     "rocketmq": start_rocketmq,
     "redis": start_redis,
     "nats": start_nats,
+    "rabbitmq": start_rabbitmq,
 }
+#: These take long to start four times.
+_SLOW = ("rocketmq", "rabbitmq")
 
 
 def _run(*arguments: str) -> str:
@@ -47,7 +51,10 @@ def _run(*arguments: str) -> str:
 
 @pytest.mark.parametrize(
     "product",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "rocketmq" else []) for name in _START],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("rocketmq", "rabbitmq") else [])
+        for name in _START
+    ],
 )
 def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
     with _START[product]() as server:

@@ -51,7 +51,7 @@ TWINS = (
     ("postgresql", "postgresql-whole-batch"),
 )
 #: A broker of RocketMQ takes a third of a core while nobody uses it, and two JVMs at the start.
-SLOW = {"rocketmq"}
+SLOW = {"rabbitmq", "rocketmq"}
 #: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
 POINTS = ("sink.table", "sink.seen", "sink.reread")
 

@@ -27,12 +27,14 @@ from tailrace_dev.servers import (
     NatsServer,
     OpenSearchServer,
     PostgresServer,
+    RabbitMqServer,
     RedisServer,
     RocketMqServer,
 )
 from tests.support.clickhouse import ClickHouse
 from tests.support.http_receiver import http_receiver
 from tests.support.sinks import nats as nats_streams
+from tests.support.sinks import rabbitmq as rabbitmq_queues
 from tests.support.sinks import rocketmq as rocketmq_topics
 from tests.support.sinks.clickhouse import Target
 from tests.support.sinks.opensearch import Cluster
@@ -48,6 +50,7 @@ FOLDERS = {
     "mysql_to_rocketmq",
     "mysql_to_redis",
     "mysql_to_nats",
+    "mysql_to_rabbitmq",
     "mysql_to_webhook",
     "mysql_to_opensearch",
     "mysql_to_clickhouse",
@@ -221,6 +224,21 @@ def test_mysql_to_nats(mysql_shop: MySqlServer, nats: NatsServer, tmp_path: Path
     settings = NatsSettings(url=nats.url, topic_prefix="app")
     orders = nats_streams.messages(settings, "app.shop.orders")
     assert sorted((h["op"], h["key"]) for h, _ in orders) == [("r", f'{{"id":{i}}}') for i in (10, 11, 12)]
+
+
+@pytest.mark.slow
+def test_mysql_to_rabbitmq(mysql_shop: MySqlServer, rabbitmq: RabbitMqServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_rabbitmq",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "amqp://127.0.0.1:5672": rabbitmq.url},
+        MYSQL_PASSWORD=mysql_shop.password,
+        RABBITMQ_PASSWORD=rabbitmq.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    settings = rabbitmq_queues.settings_of(rabbitmq, topic_prefix="app")
+    orders = [p.headers for p, _ in rabbitmq_queues.messages(settings, "app.shop.orders")]
+    assert sorted((h["op"], h["key"]) for h in orders) == [("r", f'{{"id":{i}}}') for i in (10, 11, 12)]
 
 
 def test_mysql_to_webhook(mysql_shop: MySqlServer, tmp_path: Path) -> None:

@@ -8,19 +8,14 @@ import pytest
 
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.http_receiver import http_receiver
-from tests.support.kills import MESSAGE_KILLS, SMALL_CHUNKS, TABLES, added_up, run_through
+from tests.support.kills import MESSAGE_KILLS, SMALL_CHUNKS, TABLES, added_up, once, run_through
 from tests.support.pipelines import PipelineProcess
 from tests.support.sinks.webhook import received
 
 
-def once(found):
-    """Messages as a receiver takes them that ignores what is not above the last `seq` of its key."""
-    last = {}
-    for message in found:
-        key, place = json.dumps(message["key"]), (message["seq"], message["op"])
-        if place > last.get(key, ("", "")):
-            last[key] = place
-            yield key, *place, json.dumps(message["value"]).encode()
+def parts(message):
+    """Key, `seq`, operation and value."""
+    return json.dumps(message["key"]), message["seq"], message["op"], json.dumps(message["value"]).encode()
 
 
 @pytest.mark.slow
@@ -33,4 +28,4 @@ def test_messages_are_complete_and_in_order_after_kills_at_every_failpoint(mysql
         for subject in TABLES:
             table = f"{busy}.{subject.name}"
             found = [m for m in received(receiver) if m["table"] == table]
-            assert in_order(added_up(once(found))) == in_order(source_rows(mysql, table))
+            assert in_order(added_up(once(map(parts, found)))) == in_order(source_rows(mysql, table))

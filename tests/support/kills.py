@@ -133,3 +133,16 @@ def added_up(found: Iterable[tuple[str, str, str, bytes]]) -> list[dict]:
         if op != "d":
             state[key] = change["after"]
     return list(state.values())
+
+
+def once(found: Iterable[tuple[str, str, str, bytes]]) -> Iterator[tuple[str, str, str, bytes]]:
+    """Messages as a receiver takes them that ignores what is not above the last `seq` of its key.
+
+    Args:
+        found: see `added_up`.
+    """
+    last: dict[str, tuple[str, str]] = {}
+    for key, seq, op, value in found:
+        if (seq, op) > last.get(key, ("", "")):
+            last[key] = seq, op
+            yield key, seq, op, value

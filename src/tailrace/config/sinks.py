@@ -19,6 +19,7 @@ from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqS
 from tailrace.config.option_values import parse_url
 from tailrace.config.options import TLS_MODES, SourceOptions, TlsOptions
 from tailrace.config.outbox import OutboxSettings
+from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sink_settings import CommonSettings, MessageSettings, check_positive
 from tailrace.config.table_columns import TableColumns
@@ -967,6 +968,7 @@ SinkSettings = (
     | RocketMqSettings
     | RedisSettings
     | NatsSettings
+    | RabbitMqSettings
     | WebhookSettings
     | OpenSearchSettings
     | ClickHouseSettings
@@ -988,6 +990,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         RocketMqSettings,
         RedisSettings,
         NatsSettings,
+        RabbitMqSettings,
         WebhookSettings,
         OpenSearchSettings,
         ClickHouseSettings,

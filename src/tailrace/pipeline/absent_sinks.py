@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
+from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -54,6 +55,9 @@ def sink_key(settings: SinkSettings) -> str:
             place = (*map(str, settings.address), settings.topic_prefix)
         case NatsSettings():
             place = (*settings.addresses, settings.topic_prefix)
+        case RabbitMqSettings():
+            place = (*(f"{host}:{port}" for _, host, port in settings.addresses), settings.vhost)
+            place = (*place, settings.topic_prefix)
         case WebhookSettings():
             place = (settings.url,)
         case OpenSearchSettings():

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.options import SourceOptions
+from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -29,6 +30,7 @@ from tailrace.sinks.kafka.names import topics_of
 from tailrace.sinks.nats.names import subject
 from tailrace.sinks.opensearch.names import alias_of
 from tailrace.sinks.paths import below, target_path
+from tailrace.sinks.rabbitmq.names import queue_name
 from tailrace.sinks.redis.names import stream_name
 from tailrace.sinks.rocketmq.topics import topic_name
 from tailrace.sinks.route import Router
@@ -77,6 +79,11 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
         case NatsSettings():
             host, port = settings.address
             return DatasetName(f"nats://{host}:{port}", subject(settings.topic_prefix, router.target(table)))
+        case RabbitMqSettings():
+            host, port = settings.address
+            return DatasetName(
+                f"amqp://{host}:{port}", queue_name(settings.topic_prefix, router.target(table))
+            )
         case ReplicaSettings():
             return _replica(settings, router.target(table))
         case OpenSearchSettings():

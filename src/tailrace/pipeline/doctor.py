@@ -24,6 +24,7 @@ from tailrace.cache import cache_dir, temporary_dir
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
+from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import DeltaSettings, KafkaSettings, ReplicaSettings
 from tailrace.errors import TailraceError
 from tailrace.java import java_version, require_java
@@ -219,7 +220,7 @@ def _addresses(pipeline: Pipeline) -> Iterator[tuple[str, str, int]]:
                 host, _, port = address.strip().rpartition(":")
                 if port.isdecimal():
                     yield f"sink kafka {address.strip()}", host.strip("[]"), int(port)
-        elif isinstance(sink, RedisSettings | WebhookSettings | NatsSettings):
+        elif isinstance(sink, RedisSettings | WebhookSettings | NatsSettings | RabbitMqSettings):
             host, number = sink.address[:2]
             yield f"sink {sink.type} {host}:{number}", host, number
         elif isinstance(sink, RocketMqSettings):

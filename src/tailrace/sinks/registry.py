@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
+from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sink_settings import OnError
 from tailrace.config.sinks import (
     ClickHouseSettings,
@@ -123,6 +124,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.nats.sink import nats_sink
 
             return nats_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+        case RabbitMqSettings():
+            from tailrace.sinks.rabbitmq.sink import rabbitmq_sink
+
+            return rabbitmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink

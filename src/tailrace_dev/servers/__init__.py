@@ -10,6 +10,7 @@ from tailrace_dev.servers.mysql import MySqlServer, start_mysql
 from tailrace_dev.servers.nats import NatsServer, start_nats
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.rabbitmq import RabbitMqServer, start_rabbitmq
 from tailrace_dev.servers.redis import RedisServer, start_redis
 from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer
@@ -22,6 +23,7 @@ __all__ = [
     "NatsServer",
     "OpenSearchServer",
     "PostgresServer",
+    "RabbitMqServer",
     "RedisServer",
     "RegistryServer",
     "RocketMqServer",
@@ -31,6 +33,7 @@ __all__ = [
     "start_nats",
     "start_opensearch",
     "start_postgres",
+    "start_rabbitmq",
     "start_redis",
     "start_registry",
     "start_rocketmq",

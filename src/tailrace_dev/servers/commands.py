@@ -16,6 +16,7 @@ from tailrace_dev.servers.mysql import MySqlServer, start_mysql
 from tailrace_dev.servers.nats import NatsServer, start_nats
 from tailrace_dev.servers.opensearch import OpenSearchServer, start_opensearch
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
+from tailrace_dev.servers.rabbitmq import RabbitMqServer, start_rabbitmq
 from tailrace_dev.servers.redis import RedisServer, start_redis
 from tailrace_dev.servers.rocketmq import RocketMqServer, start_rocketmq
 from tailrace_dev.servers.server import DevServer, is_running
@@ -30,6 +31,7 @@ _START: dict[str, Callable[..., DevServer]] = {
     "rocketmq": start_rocketmq,
     "redis": start_redis,
     "nats": start_nats,
+    "rabbitmq": start_rabbitmq,
 }
 _CLASSES: dict[str, type[DevServer]] = {
     c.product: c
@@ -43,13 +45,14 @@ _CLASSES: dict[str, type[DevServer]] = {
         RocketMqServer,
         RedisServer,
         NatsServer,
+        RabbitMqServer,
     )
 }
 
 
 @click.group()
 def dev() -> None:
-    """Real servers of databases, Kafka, RocketMQ, OpenSearch and a schema registry, without root or Docker.
+    """Real servers of databases, message systems, OpenSearch and a schema registry, without root or Docker.
 
     They listen on 127.0.0.1. Databases have a random password, kept in a file that only you can read.
     """

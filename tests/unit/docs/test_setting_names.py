@@ -100,6 +100,9 @@ NO_SETTING = SIGNALS | {
     "webhook-id",  # headers of the webhook sink
     "webhook-timestamp",
     "webhook-signature",
+    "message-id",  # RabbitMQ's, as are the next ones
+    "x-overflow",
+    "x-single-active-consumer",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from tailrace.failpoints import failpoint
 from tailrace.sinks.messages.outgoing import identities
+from tailrace.sinks.messages.portions import portions
 from tailrace.sinks.messages.writer import MessageShare
 from tailrace.sinks.nats.client import NatsAccess, NatsConnection
 
 #: Most messages, and bytes of values, that wait for their answers.
 _MESSAGES, _BYTES = 500, 1 << 20
 #: (key, headers, value)
-_Message = tuple[bytes | None, dict[str, str], bytes]
+_Message = tuple[Hashable, dict[str, str], bytes]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class NatsChannel:
     def send(self, table: str, messages: pa.RecordBatch) -> None:
         """See `MessageChannel`."""
         subject = self._share.targets[table]
-        for portion in _portions(self._messages(table, messages)):
+        for portion in portions(self._messages(table, messages), _MESSAGES, _BYTES):
             self._connection.run(self._publish(subject, portion))
             failpoint("sink.produced")
 
@@ -88,20 +89,3 @@ class NatsChannel:
     def close(self) -> None:
         """See `MessageChannel`."""
         self._connection.close()
-
-
-def _portions(messages: Iterator[_Message]) -> Iterator[list[_Message]]:
-    """Messages of different keys; one at a time where there is no key."""
-    portion: list[_Message] = []
-    keys: set[bytes | None] = set()
-    size = 0
-    for message in messages:
-        key, _, value = message
-        if portion and (key in keys or len(portion) == _MESSAGES or size + len(value) > _BYTES):
-            yield portion
-            portion, keys, size = [], set(), 0
-        portion.append(message)
-        keys.add(key)
-        size += len(value)
-    if portion:
-        yield portion
