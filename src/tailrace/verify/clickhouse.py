@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.config.sinks import ClickHouseSettings, WriteMode
@@ -27,12 +26,13 @@ from tailrace.sinks.clickhouse.layout import StorageLayout
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.state import TargetProgress
 from tailrace.sinks.clickhouse.target import Target
-from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
+from tailrace.verify.streamed import StreamedTarget
 
 
 @dataclass(frozen=True)
-class ClickHouseTarget:
+class ClickHouseTarget(StreamedTarget):
     """A table's rows at one moment.
 
     Args:
@@ -56,15 +56,6 @@ class ClickHouseTarget:
         """See ComparedTarget."""
         return self.target.schema.arrow
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """See ComparedTarget."""
-        return Checksums.of(self._rows(names), key)
-
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in self._rows(names)]
-        return pa.Table.from_batches(kept, self._select(names))
-
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = self._select(names)
         columns = sql.names(names)
@@ -81,9 +72,6 @@ class ClickHouseTarget:
                 [read_as(rows.column(field.name), field.type) for field in schema], schema=schema
             )
             yield found if self.shards is None else self.shards.of(found)
-
-    def _select(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.columns.field(name) for name in names])
 
 
 @dataclass(frozen=True)

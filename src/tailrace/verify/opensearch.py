@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.config.sinks import OpenSearchSettings
@@ -21,8 +20,9 @@ from tailrace.sinks.opensearch.client import OpenSearchClient, unavailable
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.sources import rows_of
 from tailrace.sinks.opensearch.state import Progress
-from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
+from tailrace.verify.streamed import StreamedTarget
 
 #: How long a point in time is kept after its last search: the source may take long to read.
 _KEEP_ALIVE = "1h"
@@ -31,7 +31,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True)
-class OpenSearchTarget:
+class OpenSearchTarget(StreamedTarget):
     """An index at a point in time.
 
     Args:
@@ -52,15 +52,6 @@ class OpenSearchTarget:
     def columns(self) -> pa.Schema:
         """See ComparedTarget."""
         return self.index.schema.arrow
-
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """See ComparedTarget."""
-        return Checksums.of(self._rows(names), key)
-
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in self._rows(names)]
-        return pa.Table.from_batches(kept, self._select(names))
 
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = self._select(names)
@@ -94,9 +85,6 @@ class OpenSearchTarget:
                 return
             yield [hit["_source"] for hit in hits]
             after = hits[-1]["sort"]
-
-    def _select(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.columns.field(name) for name in names])
 
 
 @dataclass(frozen=True)

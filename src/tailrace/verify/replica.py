@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
@@ -26,13 +25,14 @@ from tailrace.sinks.replica.sink import open_dialect
 from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import FrozenTables
-from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
 from tailrace.verify.source import PAGE_ROWS, as_stored
+from tailrace.verify.streamed import StreamedTarget
 
 
 @dataclass(frozen=True)
-class ReplicaTarget:
+class ReplicaTarget(StreamedTarget):
     """A table of a replica at one moment.
 
     Args:
@@ -52,22 +52,10 @@ class ReplicaTarget:
         """Its columns, with the types in which rows are compared."""
         return stored_schema(self.schema)
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """See ComparedTarget."""
-        return Checksums.of(self._rows(names), key)
-
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in self._rows(names)]
-        return pa.Table.from_batches(kept, self._select(names))
-
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for page in self.tables.read_table(self.schema, PAGE_ROWS):
             rows = as_stored(page.rows, self._select(names), self.schema)
             yield rows if self.shards is None else self.shards.of(rows)
-
-    def _select(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.columns.field(name) for name in names])
 
 
 @dataclass(frozen=True)
