@@ -24,11 +24,12 @@ from tailrace.config.sink_settings import MessageValue
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.java import java
 from tailrace.model.table import TableId
+from tailrace.sinks.messages.sink import message_sink
 from tailrace.sinks.rocketmq import frames
 from tailrace.sinks.rocketmq.channel import _request
 from tailrace.sinks.rocketmq.messages import encoded
 from tailrace.sinks.rocketmq.remoting import BrokerConnections
-from tailrace.sinks.rocketmq.sink import access_of, rocketmq_sink
+from tailrace.sinks.rocketmq.sink import RocketMq, access_of
 from tailrace.sinks.rocketmq.topics import find
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import RocketMqServer, start_rocketmq
@@ -53,7 +54,7 @@ def inserts(*ids: int, first: int = 1) -> tuple[str, object]:
 
 
 def write(spark: SparkSession, settings: RocketMqSettings, *cells: Any, batch: int = 0) -> None:
-    sink = rocketmq_sink(settings, Router([]), "mysql")
+    sink = message_sink(settings, Router([]), RocketMq(settings, Router([])), "mysql")
     try:
         sink.write(cell_batch(spark, batch, list(cells)))
     finally:
@@ -180,7 +181,7 @@ def test_message_that_is_too_large_names_its_table(spark: SparkSession, rocketmq
 
 def test_topic_with_too_long_a_name_is_refused() -> None:
     settings = RocketMqSettings(name_servers="nowhere:1", topic_prefix="p" * 100)
-    sink = rocketmq_sink(settings, Router([]), "mysql")
+    sink = message_sink(settings, Router([]), RocketMq(settings, Router([])), "mysql")
     with pytest.raises(ConfigError) as caught:
         sink.claim([TableId("d" * 20, "t" * 20)])
     assert caught.value.code == "TR-7806"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.rabbitmq import RabbitMqSettings
-from tailrace.config.sink_settings import OnError
+from tailrace.config.sink_settings import JsonMessageSettings, OnError
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -45,6 +46,9 @@ from tailrace.sinks.shared_targets import SharedTargets, SinkOfSource, SourceOfT
 from tailrace.sinks.standing import SinkStanding, TargetStanding
 from tailrace.sinks.timed_sink import TimedSink
 from tailrace.spark.checkpoint import absolute, is_local
+
+if TYPE_CHECKING:
+    from tailrace.sinks.messages.sink import System
 
 
 def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
@@ -90,6 +94,12 @@ def _of_source(pipeline: Pipeline, shared: SharedTargets | None, sink: int) -> S
     return None if shared is None else SourceOfTarget(pipeline.source_name, shared, sink)
 
 
+def _messages(system: System, settings: JsonMessageSettings, router: Router, pipeline: Pipeline) -> Sink:
+    from tailrace.sinks.messages.sink import message_sink
+
+    return message_sink(settings, router, system, pipeline.source.dialect, pipeline.source.database)
+
+
 def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: SourceOfTarget | None) -> Sink:
     match settings:
         case DeltaSettings():
@@ -109,25 +119,25 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
 
             return KafkaSink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case RocketMqSettings():
-            from tailrace.sinks.rocketmq.sink import rocketmq_sink
+            from tailrace.sinks.rocketmq.sink import RocketMq
 
-            return rocketmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            return _messages(RocketMq(settings, router), settings, router, pipeline)
         case RedisSettings():
-            from tailrace.sinks.redis.sink import redis_sink
+            from tailrace.sinks.redis.sink import RedisStreams
 
-            return redis_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            return _messages(RedisStreams(settings, router), settings, router, pipeline)
         case WebhookSettings():
-            from tailrace.sinks.webhook.sink import webhook_sink
+            from tailrace.sinks.webhook.sink import WebhookSystem
 
-            return webhook_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            return _messages(WebhookSystem(settings, router), settings, router, pipeline)
         case NatsSettings():
-            from tailrace.sinks.nats.sink import nats_sink
+            from tailrace.sinks.nats.sink import NatsSubjects
 
-            return nats_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            return _messages(NatsSubjects(settings, router), settings, router, pipeline)
         case RabbitMqSettings():
-            from tailrace.sinks.rabbitmq.sink import rabbitmq_sink
+            from tailrace.sinks.rabbitmq.sink import RabbitMqExchange
 
-            return rabbitmq_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            return _messages(RabbitMqExchange(settings, router), settings, router, pipeline)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink

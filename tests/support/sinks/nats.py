@@ -8,10 +8,10 @@ from typing import Any
 from nats.js import errors
 
 from tailrace.config.message_sinks import NatsSettings
-from tailrace.sinks.messages.sink import MessageSink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.nats.client import NatsAccess, NatsConnection
 from tailrace.sinks.nats.names import stream_name
-from tailrace.sinks.nats.sink import nats_sink
+from tailrace.sinks.nats.sink import NatsSubjects
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.kafka import changes_of
 
@@ -54,6 +54,6 @@ def nats(request: Any) -> SinkCase:
         connection.close()
 
     def open_(router: Any) -> MessageSink:
-        return nats_sink(settings, router, "mysql")
+        return message_sink(settings, router, NatsSubjects(settings, router), "mysql")
 
     return SinkCase(open_, drop, changes=changes, narrows_repeats=True)

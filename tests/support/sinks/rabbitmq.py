@@ -12,9 +12,9 @@ from pika.exceptions import UnroutableError
 
 from tailrace.config.rabbitmq import QueueType, RabbitMqSettings
 from tailrace.config.secret import Secret
-from tailrace.sinks.messages.sink import MessageSink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.rabbitmq.client import RabbitMqAccess
-from tailrace.sinks.rabbitmq.sink import rabbitmq_sink
+from tailrace.sinks.rabbitmq.sink import RabbitMqExchange
 from tailrace_dev.servers import RabbitMqServer
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.kafka import changes_of
@@ -84,6 +84,6 @@ def rabbitmq(request: Any) -> SinkCase:
             channel.queue_delete(f"{prefix}.{name}")
 
     def open_(router: Any) -> MessageSink:
-        return rabbitmq_sink(settings, router, "mysql")
+        return message_sink(settings, router, RabbitMqExchange(settings, router), "mysql")
 
     return SinkCase(open_, drop, changes=changes)

@@ -6,9 +6,9 @@ import uuid
 from typing import Any
 
 from tailrace.config.message_sinks import RedisSettings
-from tailrace.sinks.messages.sink import MessageSink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.redis.client import RedisAccess
-from tailrace.sinks.redis.sink import redis_sink
+from tailrace.sinks.redis.sink import RedisStreams
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.kafka import changes_of
 
@@ -34,6 +34,6 @@ def redis(request: Any) -> SinkCase:
             client.delete(f"{prefix}.{name}")
 
     def open_(router: Any) -> MessageSink:
-        return redis_sink(settings, router, "mysql")
+        return message_sink(settings, router, RedisStreams(settings, router), "mysql")
 
     return SinkCase(open_, drop, changes=changes)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.config.message_sinks import RocketMqSettings
-from tailrace.sinks.messages.sink import MessageSink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.rocketmq import frames, tail
 from tailrace.sinks.rocketmq.remoting import BrokerConnections, Call
-from tailrace.sinks.rocketmq.sink import access_of, rocketmq_sink
+from tailrace.sinks.rocketmq.sink import RocketMq, access_of
 from tailrace.sinks.rocketmq.topics import find
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.kafka import changes_of
@@ -85,6 +85,6 @@ def rocketmq(request: Any) -> SinkCase:
         return list(changes_of(m.value for m in messages(settings, topic(name))))
 
     def open_(router: Any) -> MessageSink:
-        return rocketmq_sink(settings, router, "mysql")
+        return message_sink(settings, router, RocketMq(settings, router), "mysql")
 
     return SinkCase(open_, lambda name: drop(settings, topic(name)), changes=changes, narrows_repeats=True)

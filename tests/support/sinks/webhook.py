@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tailrace.config.message_sinks import WebhookSettings
-from tailrace.sinks.messages.sink import MessageSink
-from tailrace.sinks.webhook.sink import webhook_sink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
+from tailrace.sinks.webhook.sink import WebhookSystem
 from tests.support.http_receiver import Receiver, http_receiver
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.kafka import changes_of
@@ -36,6 +36,6 @@ def webhook(request: Any) -> SinkCase:
         return list(changes_of(values))
 
     def open_(router: Any) -> MessageSink:
-        return webhook_sink(settings, router, "mysql")
+        return message_sink(settings, router, WebhookSystem(settings, router), "mysql")
 
     return SinkCase(open_, lambda _: None, changes=changes)

@@ -23,6 +23,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.messages import job
+from tailrace.sinks.messages.formats import json_format
 from tailrace.sinks.messages.job import Reports
 from tailrace.sinks.messages.writer import Channels, MessageShare, cut_share, write_share
 from tailrace.sinks.route import Router
@@ -134,6 +135,24 @@ class MessageSink:
     def close(self) -> None:
         """See `Sink.close`."""
         self._system.close()
+
+
+def message_sink(
+    settings: JsonMessageSettings, router: Router, system: System, connector: str, database: str = ""
+) -> MessageSink:
+    """The sink of a system whose messages are JSON.
+
+    Args:
+        settings: the sink's.
+        router: names the targets.
+        system: where to.
+        connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
+
+    Raises:
+        ConfigError: a setting is not allowed.
+    """
+    return MessageSink(settings, router, system, json_format(settings, router, connector, database))
 
 
 @dataclass(frozen=True)

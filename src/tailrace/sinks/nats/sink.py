@@ -14,8 +14,6 @@ from nats.js.api import StreamConfig
 from tailrace.config.message_sinks import NatsSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Delivery
-from tailrace.sinks.messages.formats import json_format
-from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.nats.channel import NatsChannels
 from tailrace.sinks.nats.client import NatsAccess, NatsConnection
 from tailrace.sinks.nats.names import stream_name, subject
@@ -86,19 +84,3 @@ class NatsSubjects:
 
     def close(self) -> None:
         """See `System`: connections last as long as a batch."""
-
-
-def nats_sink(settings: NatsSettings, router: Router, connector: str, database: str = "") -> MessageSink:
-    """The sink.
-
-    Args:
-        settings: where, and how.
-        router: names the targets.
-        connector: Debezium's name of the source's kind.
-        database: the source's database, where tables are in one (PostgreSQL).
-
-    Raises:
-        ConfigError: a setting is not allowed.
-    """
-    format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, NatsSubjects(settings, router), format_)

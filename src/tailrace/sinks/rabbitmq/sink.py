@@ -11,8 +11,6 @@ from collections.abc import Collection
 from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Delivery
-from tailrace.sinks.messages.formats import json_format
-from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.rabbitmq.channel import RabbitMqChannels
 from tailrace.sinks.rabbitmq.client import RabbitMqAccess, RabbitMqConnection
 from tailrace.sinks.rabbitmq.names import queue_name
@@ -95,21 +93,3 @@ class RabbitMqExchange:
 
     def close(self) -> None:
         """See `System`: connections last as long as a batch."""
-
-
-def rabbitmq_sink(
-    settings: RabbitMqSettings, router: Router, connector: str, database: str = ""
-) -> MessageSink:
-    """The sink.
-
-    Args:
-        settings: where, and how.
-        router: names the targets.
-        connector: Debezium's name of the source's kind.
-        database: the source's database, where tables are in one (PostgreSQL).
-
-    Raises:
-        ConfigError: a setting is not allowed.
-    """
-    format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, RabbitMqExchange(settings, router), format_)

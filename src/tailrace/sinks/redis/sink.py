@@ -7,8 +7,6 @@ from collections.abc import Collection
 from tailrace.config.message_sinks import RedisSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Delivery
-from tailrace.sinks.messages.formats import json_format
-from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.redis.channel import RedisChannels
 from tailrace.sinks.redis.client import RedisAccess
 from tailrace.sinks.redis.names import stream_name
@@ -77,19 +75,3 @@ class RedisStreams:
 
     def close(self) -> None:
         """See `System`: connections last as long as a batch."""
-
-
-def redis_sink(settings: RedisSettings, router: Router, connector: str, database: str = "") -> MessageSink:
-    """The sink.
-
-    Args:
-        settings: where, and how.
-        router: names the targets.
-        connector: Debezium's name of the source's kind.
-        database: the source's database, where tables are in one (PostgreSQL).
-
-    Raises:
-        ConfigError: a setting is not allowed.
-    """
-    format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, RedisStreams(settings, router), format_)

@@ -13,8 +13,6 @@ from collections.abc import Collection
 from tailrace.config.message_sinks import RocketMqSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Delivery
-from tailrace.sinks.messages.formats import json_format
-from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.rocketmq.channel import RocketChannels
 from tailrace.sinks.rocketmq.failure import deleted
 from tailrace.sinks.rocketmq.remoting import Access, BrokerConnections
@@ -82,21 +80,3 @@ class RocketMq:
 
     def close(self) -> None:
         """See `System`: connections last as long as a batch."""
-
-
-def rocketmq_sink(
-    settings: RocketMqSettings, router: Router, connector: str, database: str = ""
-) -> MessageSink:
-    """The sink.
-
-    Args:
-        settings: where, and how.
-        router: names the targets.
-        connector: Debezium's name of the source's kind.
-        database: the source's database, where tables are in one (PostgreSQL).
-
-    Raises:
-        ConfigError: a setting is not allowed.
-    """
-    format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, RocketMq(settings, router), format_)

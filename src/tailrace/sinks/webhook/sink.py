@@ -15,9 +15,7 @@ from tailrace.config.message_sinks import WebhookSettings
 from tailrace.failpoints import failpoint
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Delivery
-from tailrace.sinks.messages.formats import json_format
 from tailrace.sinks.messages.outgoing import identities
-from tailrace.sinks.messages.sink import MessageSink
 from tailrace.sinks.messages.writer import MessageShare
 from tailrace.sinks.route import Router
 from tailrace.sinks.webhook.bodies import head, portions, request_id
@@ -109,21 +107,3 @@ class WebhookSystem:
 
     def close(self) -> None:
         """See `System`: there is nothing to release."""
-
-
-def webhook_sink(
-    settings: WebhookSettings, router: Router, connector: str, database: str = ""
-) -> MessageSink:
-    """The sink.
-
-    Args:
-        settings: where, and how.
-        router: names the targets.
-        connector: Debezium's name of the source's kind.
-        database: the source's database, where tables are in one (PostgreSQL).
-
-    Raises:
-        ConfigError: a setting is not allowed.
-    """
-    format_ = json_format(settings, router, connector, database)
-    return MessageSink(settings, router, WebhookSystem(settings, router), format_)
