@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tailrace.errors import SinkError, concerning, of_table
-from tailrace.model.cell import decode_cell
+from tailrace.errors import SinkError, of_table
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.shares import Share
 from tailrace.sinks.kafka.transactions import WriterTransaction, open_transaction
-from tailrace.sinks.messages.reports import failed_report, stopped_report
+from tailrace.sinks.messages.reports import failed_report
+from tailrace.sinks.messages.turns import Turns
 
 
 def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -35,38 +35,24 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     Raises:
         SinkError: a newer producer has taken over.
     """
-    transaction: WriterTransaction | None = None
+    turns = Turns(lambda writer: open_transaction(share, writer))
     try:
-        for rows in batches:
-            for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
-                if not len(cell.as_buffer()):  # `shares.STOP`
-                    yield stopped_report(writer)
-                    return
-                if transaction is not None and transaction.writer != writer:
-                    yield transaction.finish()
-                    transaction = None
-                if transaction is None:
-                    transaction = open_transaction(share, writer)
-                changes = decode_cell(cell.as_buffer())
-                with concerning(changes.table.id, sink=True):
-                    transaction.write(changes)
-        if transaction is not None:
-            yield transaction.finish()
+        yield from turns.write(batches)
     except KafkaError as error:
-        _drop(transaction)
+        _drop(turns.present)
         failure = _of_topic(share, error)
         limit_s = share.client.transaction_s
-        if transaction is not None and transaction.lasted_s > limit_s and failure.retryable:
+        if turns.present is not None and turns.present.lasted_s > limit_s and failure.retryable:
             failure = overdue(limit_s, error.name, error.text)
         elif error.name in FENCED:
             # Spark may have abandoned this attempt: raise instead of reporting.
             raise failure from error
         yield failed_report(failure)
     except SinkError as error:
-        _drop(transaction)
+        _drop(turns.present)
         yield failed_report(error)
     except BaseException:
-        _drop(transaction)
+        _drop(turns.present)
         raise
 
 

@@ -18,14 +18,15 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tailrace.errors import SinkError, TransientSinkError, concerning
+from tailrace.errors import SinkError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.formats.base import MessageFormat
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.messages.outgoing import MessageMaker, owned
-from tailrace.sinks.messages.reports import failed_report, stopped_report, written_report
+from tailrace.sinks.messages.reports import failed_report, written_report
 from tailrace.sinks.messages.shares import STOP, cut, owned_by, share_row
+from tailrace.sinks.messages.turns import Turns
 
 
 class MessageChannel(Protocol):
@@ -117,30 +118,15 @@ def write_share(share: MessageShare, batches: Iterable[pa.RecordBatch]) -> Itera
 
     A failure is reported, not raised: Spark would retry the task at once.
     """
-    open_: _Writer | None = None
+    turns = Turns(lambda number: _Writer(share, number))
     try:
-        for rows in batches:
-            for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
-                if not len(cell.as_buffer()):  # `shares.STOP`
-                    yield stopped_report(writer)
-                    return
-                if open_ is not None and open_.number != writer:
-                    yield open_.finish()
-                    open_ = None
-                if open_ is None:
-                    open_ = _Writer(share, writer)
-                changes = decode_cell(cell.as_buffer())
-                with concerning(changes.table.id, sink=True):
-                    open_.write(changes)
-        if open_ is not None:
-            yield open_.finish()
-            open_ = None
+        yield from turns.write(batches)
     except SinkError as error:
         yield failed_report(error)
     finally:
-        if open_ is not None:
+        if turns.present is not None:
             with suppress(TransientSinkError):
-                open_.close()
+                turns.present.close()
 
 
 class _Writer:
@@ -152,7 +138,7 @@ class _Writer:
     """
 
     def __init__(self, share: MessageShare, number: int) -> None:
-        self.number = number
+        self._number = number
         self._share = share
         self._changes: Counter[tuple[str, str]] = Counter()
         self._messages = MessageMaker(share.format, share.now_ms)
@@ -163,7 +149,7 @@ class _Writer:
     def write(self, batch: ChangeBatch) -> None:
         """Send the messages of one cell's changes."""
         table = str(batch.table.id)
-        messages = owned(self._messages.of(batch), owned_by(self._share, self.number, batch))
+        messages = owned(self._messages.of(batch), owned_by(self._share, self._number, batch))
         if not messages.num_rows:
             return
         self._changes[table, batch.kind] += messages.num_rows
@@ -174,7 +160,7 @@ class _Writer:
         self._channel.finish()
         self._channel.close()
         failpoint("sink.task")
-        return written_report(self.number, "", {}, self._changes)
+        return written_report(self._number, "", {}, self._changes)
 
     def close(self) -> None:
         """Give up."""
