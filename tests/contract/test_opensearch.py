@@ -221,7 +221,8 @@ def refusing(spark: SparkSession, target: Cluster, sink: OpenSearchSink) -> None
     target.drop("shop.t")
     fields = {name: {"type": "long"} for name in ("id", "name", "_tailrace_version")}
     mappings = {"dynamic": "strict", "_meta": index.meta, "properties": fields}
-    body = {"aliases": {index.alias: {}}, "mappings": mappings}
+    settings = {"gc_deletes": "15m"}
+    body = {"aliases": {index.alias: {}}, "mappings": mappings, "settings": {"index": settings}}
     target.client.request("PUT", f"/{index.name}", body)
 
 
@@ -566,8 +567,8 @@ def test_actions_that_are_rejected_for_lack_of_room_are_sent_again(target: Clust
     statuses = [429, 200]
 
     class Busy(OpenSearchClient):
-        def request(self, method: str, path: str, body: Any = None, *, accepted: Any = ()) -> Any:
-            answer = super().request(method, path, body, accepted=accepted)
+        def request(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+            answer = super().request(method, path, body, **more)
             if "status" not in path:
                 return replace(answer, body={"errors": True})
             status = statuses.pop(0)

@@ -22,17 +22,15 @@ from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
 from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
-from tailrace.model.moments import rows_to_python
 from tailrace.sinks.clickhouse import quarantine, sql
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.columns import DELETED, VERSION, Years, fitted, unfit
 from tailrace.sinks.clickhouse.sql import Place
 from tailrace.sinks.clickhouse.target import Target
-from tailrace.sinks.quarantine import WIDEN, QuarantinedRow
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
 from tailrace.sinks.replica.dialect import RowOperation
 from tailrace.sinks.replica.target_schema import TargetSchema
-from tailrace.sinks.replica.unit_writer import OPERATION_LETTERS, RowChanges
+from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.versions import version_of
 
 #: Most rows of an INSERT, and some bytes that they have, and most rows that are read at once.
@@ -189,26 +187,11 @@ class InsertWriter:
             self._insert_by_halves(part.slice(n // 2, n - n // 2), version, deleted=deleted)
 
     def _put_aside(self, changes: RowChanges, numbers: np.ndarray, column: str, reason: str) -> None:
-        entries = []
-        key = self._table.schema.key
-        for number in map(int, numbers):
-            source, position = changes.origin(number)
-            (values,) = rows_to_python(changes.rows.slice(number, 1))
-            entries.append(
-                QuarantinedRow(
-                    source,
-                    self.target,
-                    self.attempt.batch,
-                    OPERATION_LETTERS[changes.operation],
-                    position,
-                    "TR-7006",
-                    reason,
-                    WIDEN,
-                    {name: values[name] for name in key},
-                    values,
-                    column,
-                )
-            )
+        key, batch = self._table.schema.key, self.attempt.batch
+        entries = [
+            changes.put_aside(number, self.target, batch, reason, key=key, column=column)
+            for number in map(int, numbers)
+        ]
         if entries:
             attempt, stream = self.attempt, self._table.stream.query
             self.put_aside.update(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
 from tailrace.sinks.kafka.truncations import is_told, truncation_cells, truncations
-from tailrace.sinks.messages.job import Reports
+from tailrace.sinks.messages.job import Reports, WrittenPass
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.spark.cells import table_batches
 
@@ -82,7 +82,7 @@ class KafkaBatch:
         return self.single_pass.write(self.batch, self._one_pass, self._commit, self._write_found)
 
     @contextmanager
-    def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
+    def _one_pass(self, schemas: Schemas) -> Iterator[WrittenPass | None]:
         """Write the batch if it holds nothing but `schemas`; None where one pass cannot."""
         is_more = self.has_order or self.truncated or self.side_topics.tells_of(self.batch)
         if len(self.missing) < self.writers or is_more:
@@ -98,9 +98,9 @@ class KafkaBatch:
         texts = frozenset(self.shares.keyed(schema).text for schema in expected)
         share = replace(share, schemas=texts)
         cells = self.batch.once.select("min_seq", "cell")
-        yield _Pass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
+        yield WrittenPass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
 
-    def _commit(self, done: _Pass) -> list[Written]:
+    def _commit(self, done: WrittenPass) -> list[Written]:
         """Note what one pass has written."""
         self._note(done.reports)
         return [
@@ -190,21 +190,3 @@ class KafkaBatch:
             )
         failpoint("sink.table")
         self.stream.done(self.batch.id, reports.writers)
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """What one pass has written.
-
-    Args:
-        tables: the tables that it expected, by their names.
-        reports: its writers'.
-    """
-
-    tables: Mapping[str, TableId]
-    reports: Reports
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Pass`."""
-        return self.reports.is_complete

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tailrace.model.table import TableId
 from tailrace.sinks.messages.reports import REPORT, reported_error
 from tailrace.sinks.messages.shares import SHARES
 from tailrace.spark.jvm import map_in_arrow
@@ -44,6 +45,24 @@ class Reports:
     def is_complete(self) -> bool:
         """Whether the changes are written."""
         return self.changes is not None
+
+
+@dataclass(frozen=True)
+class WrittenPass:
+    """What one pass has written.
+
+    Args:
+        tables: the tables that it expected, by their names.
+        reports: its writers'.
+    """
+
+    tables: Mapping[str, TableId]
+    reports: Reports
+
+    @property
+    def is_complete(self) -> bool:
+        """See `Pass`."""
+        return self.reports.is_complete
 
 
 def run_writers(

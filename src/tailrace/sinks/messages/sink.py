@@ -8,7 +8,7 @@ whether they exist, and how tasks reach them.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -24,7 +24,7 @@ from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, 
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.messages import job
 from tailrace.sinks.messages.formats import json_format
-from tailrace.sinks.messages.job import Reports
+from tailrace.sinks.messages.job import Reports, WrittenPass
 from tailrace.sinks.messages.writer import Channels, MessageShare, cut_share, write_share
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
@@ -182,7 +182,7 @@ class _Batch:
         return self.single_pass.write(self.batch, self._one_pass, self._commit, self._write_found)
 
     @contextmanager
-    def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
+    def _one_pass(self, schemas: Schemas) -> Iterator[WrittenPass | None]:
         """Write the batch if it holds nothing but `schemas` with targets; None where one pass cannot."""
         names = {schema.id: self.system.target(schema.id) for schema in schemas.values()}
         existing = self.system.existing(set(names.values()))
@@ -194,9 +194,9 @@ class _Batch:
             yield None
             return
         share = replace(share, schemas=frozenset(schema.text for schema in expected))
-        yield _Pass({str(s.id): s.id for s in expected}, self._run(share, is_whole=True))
+        yield WrittenPass({str(s.id): s.id for s in expected}, self._run(share, is_whole=True))
 
-    def _commit(self, done: _Pass) -> list[Written]:
+    def _commit(self, done: WrittenPass) -> list[Written]:
         failpoint("sink.table")
         return [
             Written.counted(done.tables[name], kind, changes, self.claims.router.target(done.tables[name]))
@@ -253,21 +253,3 @@ class _Batch:
         return job.run_writers(
             frame.select("min_seq", "cell"), cut if is_cut else None, write, share.writers, missing
         )
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """What one pass has written.
-
-    Args:
-        tables: the tables that it expected, by their names.
-        reports: its writers'.
-    """
-
-    tables: Mapping[str, TableId]
-    reports: Reports
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Pass`."""
-        return self.reports.is_complete

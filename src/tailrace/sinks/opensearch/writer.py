@@ -20,7 +20,6 @@ import pyarrow as pa
 from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
-from tailrace.model.moments import rows_to_python
 from tailrace.sinks.bounded_http import AnswerTooLargeError
 from tailrace.sinks.opensearch import quarantine, state
 from tailrace.sinks.opensearch.bulk import Refused, index_gone, portions, send
@@ -28,11 +27,11 @@ from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.versions import CHECK_S
-from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, refused_error
+from tailrace.sinks.quarantine import refused_error
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
 from tailrace.sinks.replica.dialect import RowOperation
 from tailrace.sinks.replica.target_schema import TargetSchema
-from tailrace.sinks.replica.unit_writer import OPERATION_LETTERS, RowChanges
+from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.versions import version_of
 
 #: Most rows encoded at once, and most documents that are read at once.
@@ -167,19 +166,8 @@ class Writer:
             column = column if column in self.index.schema.arrow.names else ""
             if self.attempt.policy is RefusedRow.FAIL:
                 raise refused_error(self.target, column, reason, f"table `{source}` at {position}")
-            (values,) = rows_to_python(changes.rows.slice(number, 1))
-            entries[id_] = QuarantinedRow(
-                source,
-                self.target,
-                self.attempt.batch,
-                OPERATION_LETTERS[changes.operation],
-                position,
-                "TR-7006",
-                reason,
-                WIDEN,
-                {name: values[name] for name in self.index.schema.key},
-                values,
-                column,
+            entries[id_] = changes.put_aside(
+                number, self.target, self.attempt.batch, reason, key=self.index.schema.key, column=column
             )
         stream = self.index.stream.query
         quarantine.put(self.attempt.client, stream, entries, self.attempt.most_quarantined)

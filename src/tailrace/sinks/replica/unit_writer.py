@@ -97,6 +97,35 @@ class RowChanges:
     origin: Callable[[int], tuple[str, str]]
     absent: tuple[str, ...] = ()
 
+    def put_aside(
+        self, row: int, target: str, batch: int, reason: str, *, key: Sequence[str], column: str
+    ) -> QuarantinedRow:
+        """A row that the target rejects, for quarantine.
+
+        Args:
+            row: the row's number.
+            target: the target's name.
+            batch: the batch.
+            reason: why it is rejected.
+            key: names of the key's columns.
+            column: the column that is the reason; "" if none is known.
+        """
+        source, position = self.origin(row)
+        (values,) = rows_to_python(self.rows.slice(row, 1))
+        return QuarantinedRow(
+            source,
+            target,
+            batch,
+            OPERATION_LETTERS[self.operation],
+            position,
+            "TR-7006",
+            reason,
+            WIDEN,
+            {name: values[name] for name in key},
+            values,
+            column,
+        )
+
 
 @dataclass
 class UnitWriter:
@@ -252,20 +281,9 @@ class UnitWriter:
         if self._room(source) <= 0:
             raise too_many(source, self.attempt.most_quarantined, refusal.reason)
         self.put_aside[source] += 1
-        (values,) = rows_to_python(changes.rows.slice(row, 1))
         self.refused.append(
-            QuarantinedRow(
-                source,
-                self.target,
-                self.attempt.batch,
-                OPERATION_LETTERS[operation],
-                position,
-                "TR-7006",
-                refusal.reason,
-                WIDEN,
-                {name: values[name] for name in schema.key},
-                values,
-                column,
+            replace(changes, operation=operation).put_aside(
+                row, self.target, self.attempt.batch, refusal.reason, key=schema.key, column=column
             )
         )
 

@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from tailrace.config.secret import Secret
-from tailrace.errors import ConfigError, StateError
+from tailrace.errors import StateError
 from tailrace.failpoints import failpoint
 from tailrace.sources.archive.sealing import (
     EVENTS,
@@ -37,6 +37,7 @@ from tailrace.sources.archive.sealing import (
     SealingKey,
     damaged,
     raw_key,
+    require_key,
 )
 from tailrace.sources.archive.segment import Segment
 from tailrace.sources.archive.store import Store, another_writer
@@ -103,15 +104,7 @@ class Archive:
                 "use the Tailrace that wrote it",
                 code="TR-8207",
             )
-        if is_sealed != (raw is not None):
-            raise ConfigError(
-                "the archive is encrypted" if is_sealed else "the archive is not encrypted",
-                f"`archiveKey` is {'not set' if is_sealed else 'set'}",
-                "set `archiveKey` to the key that it was written with"
-                if is_sealed
-                else "remove `archiveKey`",
-                code="TR-8206",
-            )
+        require_key(is_sealed=is_sealed, is_set=raw is not None)
         return id_
 
     # -- manifests ------------------------------------------------------------------------------------

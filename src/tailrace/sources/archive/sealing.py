@@ -198,15 +198,7 @@ class SealedReader:
         is_sealed = head[len(_MAGIC)] == 1
         if head[len(_MAGIC)] > 1:
             raise damaged(name, "it does not begin as a file of an archive")
-        if is_sealed != key.is_set:
-            raise ConfigError(
-                "the archive is encrypted" if is_sealed else "the archive is not encrypted",
-                f"`archiveKey` is {'not set' if is_sealed else 'set'}",
-                "set `archiveKey` to the key that it was written with"
-                if is_sealed
-                else "remove `archiveKey`",
-                code="TR-8206",
-            )
+        require_key(is_sealed=is_sealed, is_set=key.is_set)
         self._cipher = key.of_file(name, head[len(_MAGIC) + 1 :])
 
     def frames(self, most_plain: int = LARGEST_FRAME, skip: Skip = _none) -> Iterator[Frame]:
@@ -264,6 +256,21 @@ class SealedReader:
         if len(plain) != size:
             raise damaged(self._name, f"frame {number} has another length than it says")
         return bytes(plain)
+
+
+def require_key(*, is_sealed: bool, is_set: bool) -> None:
+    """Refuse an encrypted archive without a key, and a key for one that is not encrypted.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    if is_sealed != is_set:
+        raise ConfigError(
+            "the archive is encrypted" if is_sealed else "the archive is not encrypted",
+            f"`archiveKey` is {'not set' if is_sealed else 'set'}",
+            "set `archiveKey` to the key that it was written with" if is_sealed else "remove `archiveKey`",
+            code="TR-8206",
+        )
 
 
 def damaged(name: str, why: str) -> StateError:
