@@ -23,7 +23,7 @@ from bench.peers import figures, peers, watch
 from bench.peers.toolkit import UnavailableError
 from bench.report import Figure
 from bench.servers import Server, running
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.route import Router

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
-from tailrace.config.sinks import ClickHouseSettings, RefusedRow, WriteMode
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import ClickHouseSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.types import ColumnType, Kind

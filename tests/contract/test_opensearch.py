@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.config.secret import Secret
-from tailrace.config.sinks import OpenSearchSettings, RefusedRow
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import OpenSearchSettings
 from tailrace.errors import ConfigError, SinkError, StateError, TransientSinkError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics

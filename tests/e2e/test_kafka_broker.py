@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.java import java
 from tailrace.sinks.base import StreamId

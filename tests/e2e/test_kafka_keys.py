@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ChangeBatch

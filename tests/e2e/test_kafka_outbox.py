@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.outbox import InvalidOperation, OutboxSettings
-from tailrace.config.sinks import KafkaSettings, RefusedRow
+from tailrace.config.sink_settings import RefusedRow
 from tailrace.errors import SinkError, StateError
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.types import ColumnType, Kind

@@ -15,8 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import DeleteHandling, KafkaDelivery, KafkaSettings, ValueEncoding
 from tailrace.config.model import RouteRule
-from tailrace.config.sinks import DeleteHandling, KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
+from tailrace.config.sink_settings import RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.model.schema_change import (

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
-from tailrace.config.sinks import KafkaSettings, ValueEncoding
 from tailrace.model.change import ChangeBatch
 from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.table import TableSchema

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline, RouteRule
-from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import ExistingTables, ReplicaTransaction
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import OP_REREAD, ChangeBatch

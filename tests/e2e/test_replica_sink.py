@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import ExistingTables, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.secret import Secret
 from tailrace.config.sinks import (
     DeltaSettings,
     IcebergSettings,
-    KafkaSettings,
     MySqlSettings,
     ParquetSettings,
     PostgresSettings,

@@ -19,15 +19,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tailrace import cli
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import RouteRule
 from tailrace.config.options import parse_options
-from tailrace.config.sinks import (
-    ConsoleSettings,
-    JsonSettings,
-    KafkaSettings,
-    MySqlSettings,
-    PostgresSettings,
-)
+from tailrace.config.sinks import ConsoleSettings, JsonSettings, MySqlSettings, PostgresSettings
 from tailrace.enumerator.enumerator import Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError, SourceError, TailraceError

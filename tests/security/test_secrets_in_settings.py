@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.load import load_pipeline, parse_pipeline
 from tailrace.config.options import parse_options
 from tailrace.config.secret import Secret, resolve_all
-from tailrace.config.sinks import IcebergSettings, KafkaSettings
+from tailrace.config.sinks import IcebergSettings
 from tailrace.errors import ConfigError, SinkError
 
 PW = "hunter2"

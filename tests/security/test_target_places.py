@@ -12,8 +12,9 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import RouteRule, TransformRule
-from tailrace.config.sinks import DeltaSettings, IcebergSettings, JsonSettings, KafkaSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, JsonSettings, WriteMode
 from tailrace.errors import ConfigError, SinkError, StateError
 from tailrace.model.cell import decode_cell
 from tailrace.pipeline.transform import Transformer

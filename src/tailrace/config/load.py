@@ -20,13 +20,14 @@ from typing import Any, TypeVar
 from tailrace.config import several_sources
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.functions import PythonFunction, parse_functions
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
-from tailrace.config.sinks import SINKS, KafkaSettings, SinkSettings, sink_names
+from tailrace.config.sinks import SINKS, SinkSettings, sink_names
 from tailrace.config.snapshot_overrides import OVERRIDES, is_override
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError

@@ -9,6 +9,16 @@ from tailrace.config.options import MODES
 from tailrace.config.secret import shown
 from tailrace.errors import ConfigError
 
+#: How many rows of a table may be in quarantine, by default.
+MOST_QUARANTINED = 1000
+
+
+class RefusedRow(StrEnum):
+    """How a row is handled that a target refuses."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
 
 class OnError(StrEnum):
     """What becomes of a pipeline when one of its sinks cannot go on."""

@@ -20,12 +20,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
-    KafkaSettings,
     OpenSearchSettings,
     ReplicaSettings,
     SinkSettings,

@@ -22,13 +22,13 @@ from pyspark.sql import SparkSession
 
 from tailrace import __version__
 from tailrace.cache import cache_dir
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import Pipeline, RouteRule, TransformRule
 from tailrace.config.sinks import (
     ClickHouseSettings,
     DeltaSettings,
     FileSettings,
     IcebergSettings,
-    KafkaSettings,
     MySqlSettings,
     OpenSearchSettings,
     PostgresSettings,

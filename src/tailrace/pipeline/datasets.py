@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.options import SourceOptions
 from tailrace.config.rabbitmq import RabbitMqSettings
@@ -17,7 +18,6 @@ from tailrace.config.sinks import (
     ConsoleSettings,
     FileSettings,
     IcebergSettings,
-    KafkaSettings,
     OpenSearchSettings,
     PostgresSettings,
     ReplicaSettings,

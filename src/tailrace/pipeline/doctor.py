@@ -21,11 +21,12 @@ from statistics import median
 
 from tailrace import __version__, extras
 from tailrace.cache import cache_dir, temporary_dir
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.rabbitmq import RabbitMqSettings
-from tailrace.config.sinks import DeltaSettings, KafkaSettings, ReplicaSettings
+from tailrace.config.sinks import DeltaSettings, ReplicaSettings
 from tailrace.errors import TailraceError
 from tailrace.java import java_version, require_java
 from tailrace.pipeline.run_state import RunState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.secret import resolve_all
-from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError
 from tailrace.extras import require
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import KafkaSettings
 from tailrace.model.signal import MOST_DATA
 from tailrace.pipeline.kafka_access import kafka_settings
 from tailrace.printable import printable

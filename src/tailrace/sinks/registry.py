@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.model import Pipeline
 from tailrace.config.rabbitmq import RabbitMqSettings
-from tailrace.config.sink_settings import JsonMessageSettings, OnError
+from tailrace.config.sink_settings import JsonMessageSettings, OnError, RefusedRow
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
@@ -24,13 +25,10 @@ from tailrace.config.sinks import (
     FileSettings,
     IcebergSettings,
     JsonSettings,
-    KafkaDelivery,
-    KafkaSettings,
     MySqlSettings,
     OpenSearchSettings,
     ParquetSettings,
     PostgresSettings,
-    RefusedRow,
     SinkSettings,
     WriteMode,
     sink_names,

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.sinks.kafka.sink import KafkaSink
 from tests.support.sinks.case import Change, Row, SinkCase
 from tests.support.topics import messages

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.secret import Secret
-from tailrace.config.sinks import DeltaSettings, JsonSettings, KafkaSettings, MySqlSettings, SinkSettings
+from tailrace.config.sinks import DeltaSettings, JsonSettings, MySqlSettings, SinkSettings
 from tailrace.errors import StateError
 from tailrace.model.table import TableId
 from tailrace.pipeline.absent_sinks import AbsentSinks, sink_key

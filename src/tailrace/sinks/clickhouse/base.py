@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from tailrace.config.sinks import ClickHouseEngine, ClickHouseSettings, RefusedRow
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import ClickHouseEngine, ClickHouseSettings
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.clickhouse import quarantine, state, tables

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
+from tailrace.config.sink_settings import MOST_QUARANTINED, RefusedRow
 from tailrace.errors import TailraceError, concerning
 from tailrace.failpoints import failpoint
 from tailrace.formats.row import to_rows

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
+from tailrace.config.sink_settings import MOST_QUARANTINED, RefusedRow
 from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from tailrace.config.sinks import (
+from tailrace.config.kafka import (
     DeleteHandling,
     KafkaSettings,
     KeyEncoding,

@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.config.outbox import InvalidOperation
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
+from tailrace.config.sink_settings import RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.model.cell import decode_cell, encode_cell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.formats.connect.topics import KeyField, TargetNames, Topics
 
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.connect.topics import legal
 from tailrace.formats.row import to_rows

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.formats.debezium.side_topics import SchemaChangeEvent, SideStreams, Stream, announced
 from tailrace.formats.debezium.transactions import COUNTS, Transaction, counts, merged

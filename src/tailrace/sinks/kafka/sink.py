@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.config.kafka import KafkaDelivery, KafkaSettings, SubjectNames
 from tailrace.config.secret import shown
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings, SubjectNames
 from tailrace.errors import ConfigError
 from tailrace.formats.connect.names import adjusted
 from tailrace.formats.connect.topics import Topics, collision, is_topic

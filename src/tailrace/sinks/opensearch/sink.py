@@ -16,7 +16,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
-from tailrace.config.sinks import OpenSearchSettings, RefusedRow
+from tailrace.config.sink_settings import RefusedRow
+from tailrace.config.sinks import OpenSearchSettings
 from tailrace.errors import SinkError
 from tailrace.model.change import REREAD
 from tailrace.sinks.base import CellBatch

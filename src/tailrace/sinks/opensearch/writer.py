@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.config.sinks import MOST_QUARANTINED, RefusedRow
+from tailrace.config.sink_settings import MOST_QUARANTINED, RefusedRow
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
 from tailrace.sinks.bounded_http import AnswerTooLargeError

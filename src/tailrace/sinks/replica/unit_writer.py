@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from tailrace.config.sinks import RefusedRow
+from tailrace.config.sink_settings import RefusedRow
 from tailrace.failpoints import failpoint
 from tailrace.model.moments import rows_to_python
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, refused_error, too_many

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from tailrace.cli import cli
 from tailrace.config.importing import canal
 from tailrace.config.importing.draft import Draft
+from tailrace.config.kafka import KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import KafkaSettings, ValueEncoding
 from tailrace.errors import ConfigError
 
 INSTANCE = r"""

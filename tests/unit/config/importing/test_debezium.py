@@ -14,9 +14,9 @@ from tailrace.config.importing import debezium, debezium_offsets
 from tailrace.config.importing.debezium_properties import PROPERTIES, Fate, known
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.given import properties
+from tailrace.config.kafka import DeleteHandling, KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeleteHandling, KafkaSettings, ValueEncoding
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableId
 from tailrace.sinks.kafka.names import topics_of

@@ -12,10 +12,11 @@ from tailrace.cli import cli
 from tailrace.config.importing import flink_cdc, flink_sql
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.flink_sql_functions import unknown_functions
+from tailrace.config.kafka import KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.config.options import _in_list
-from tailrace.config.sinks import IcebergSettings, KafkaSettings, ValueEncoding
+from tailrace.config.sinks import IcebergSettings
 from tailrace.errors import ConfigError
 
 SOURCE = {

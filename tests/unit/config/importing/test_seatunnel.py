@@ -12,9 +12,10 @@ from tailrace.cli import cli
 from tailrace.config.importing import seatunnel
 from tailrace.config.importing.draft import Draft
 from tailrace.config.importing.hocon import flat, read_hocon
+from tailrace.config.kafka import KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline, TriggerMode
-from tailrace.config.sinks import KafkaSettings, PostgresSettings, ValueEncoding
+from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableId
 from tailrace.sinks.route import Router

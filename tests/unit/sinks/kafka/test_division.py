@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.outbox import OutboxSettings
-from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.debezium.outbox import Outbox

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.config.kafka import KafkaSettings, ValueEncoding
 from tailrace.config.load import parse_pipeline
 from tailrace.config.outbox import OutboxSettings
-from tailrace.config.sinks import KafkaSettings, ValueEncoding
 from tailrace.errors import ConfigError
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.table_columns import TableColumns
 from tailrace.errors import ConfigError, SinkError
 from tailrace.formats.assemble import key_value_format

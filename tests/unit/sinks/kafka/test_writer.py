@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.kafka import KafkaSettings
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
