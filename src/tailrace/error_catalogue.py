@@ -733,9 +733,10 @@ CATALOGUE = {
         "a rule of a transform or route has no effect",
         (),
         "Its `source-table` matches no captured table, or earlier rules apply to all tables that it "
-        "matches: the first rule that matches a table counts.",
-        "Correct the pattern, which must match the whole `database.table`, or move the rule before the "
-        "earlier ones.",
+        "matches: the first rule that matches a table counts. Or `routing` of a sink names a target that no "
+        "captured table has.",
+        "Correct the pattern, which must match the whole `database.table`, or the target's name; or move the "
+        "rule before the earlier ones.",
     ),
     "TR-1516": Condition(
         "an entry of `functions` is wrong",
@@ -2371,6 +2372,30 @@ CATALOGUE = {
         (SinkError,),
         "`tailrace verify` cannot read a document: somebody other than the sink has written it.",
         "Have its table read again: `tailrace resync PIPELINE.YAML TABLE`.",
+    ),
+    "TR-7320": Condition(
+        "target `<target>` cannot be routed by column `<column>`",
+        (SinkError,),
+        "The column at `sink.routing` is none of the key. OpenSearch finds a document by its id and its "
+        "routing, so a change of the column would leave the old document where it is, next to the new one. "
+        "In a key the change is a delete and a create.",
+        "Route by a column of the key. Or make the column a part of the key: `primary-keys` of a transform "
+        "of the table; the source must log whole rows then.",
+    ),
+    "TR-7321": Condition(
+        "the documents of target `<target>` have another routing",
+        (SinkError,),
+        "`sink.routing` has changed since the index was made. Its documents would not be found under "
+        "another routing.",
+        "Set `sink.routing` back. Or delete the index and read the table again: `tailrace resync "
+        "PIPELINE.YAML TABLE`.",
+    ),
+    "TR-7322": Condition(
+        "a document of target `<target>` has a routing of its own",
+        (SinkError,),
+        "`tailrace verify` has found a document that is not stored by its value of the column at "
+        "`sink.routing`. Somebody other than the sink has written it, and the sink does not find it.",
+        "Have its table read again, which deletes it: `tailrace resync PIPELINE.YAML TABLE`.",
     ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(

@@ -217,7 +217,18 @@ _OF_A_TABLE = (
     *("TR-6102", "TR-6103", "TR-6104", "TR-6106"),
     *("TR-7001", "TR-7002", "TR-7003", "TR-7004", "TR-7005", "TR-7006"),
     *("TR-7036", "TR-7037", "TR-7038", "TR-7039", "TR-7040", "TR-7061", "TR-7062"),
-    *("TR-7102", "TR-7203", "TR-7205", "TR-7407", "TR-7503", "TR-7505", "TR-7507", "TR-76"),
+    *(
+        "TR-7102",
+        "TR-7203",
+        "TR-7205",
+        "TR-7320",
+        "TR-7321",
+        "TR-7407",
+        "TR-7503",
+        "TR-7505",
+        "TR-7507",
+        "TR-76",
+    ),
     *("TR-7706", "TR-7805", "TR-7806", "TR-7835", "TR-8040"),
 )
 #: What our own code raises when it meets something of a table that it does not know, in whichever library.

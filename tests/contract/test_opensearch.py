@@ -430,6 +430,125 @@ def test_stream_with_a_new_checkpoint_does_not_lose_its_batches_in_an_old_index(
     assert target.documents("shop.t") == {"1": row(1, "new")}
 
 
+# ---- routing ----
+
+BY_TENANT = table(("id", INT), ("tenant", TEXT), ("name", TEXT), ("n", INT), key=("id", "tenant"))
+
+
+def of_tenant(id_: int, tenant: str, name: str = "a", n: int = 0) -> dict[str, Any]:
+    return {"id": id_, "tenant": tenant, "name": name, "n": n}
+
+
+@pytest.fixture
+def routed(target: Cluster) -> Iterator[OpenSearchSink]:
+    settings = replace(
+        target.settings,
+        index_settings={"number_of_replicas": "0", "number_of_shards": "4", "routing_partition_size": "1"},
+        routing={"shop.t": "TENANT"},
+    )
+    yield (opened := OpenSearchSink(settings, Router([])))
+    opened.close()
+
+
+def test_documents_are_stored_found_and_deleted_by_a_column_of_the_key(
+    spark: SparkSession, target: Cluster, routed: OpenSearchSink
+) -> None:
+    tenants = ["", "a", "b,c", 'ü"\\', "d", "x" * 200]
+    rows = [of_tenant(i, tenant) for i, tenant in enumerate(tenants * 3)]
+    routed.write(cell_batch(spark, 0, [("snapshot", changes(BY_TENANT, [("r", None, r) for r in rows]))]))
+    found = target.hits("shop.t")
+    assert sorted(hit["_source"]["id"] for hit in found) == list(range(18))
+    shards: dict[str, set[str]] = {}
+    for hit in found:
+        tenant = hit["_source"]["tenant"]
+        assert hit["_routing"] == tenant or (not tenant and hit["_routing"].startswith("sha256:"))
+        shards.setdefault(hit["_routing"], set()).add(hit["_shard"])
+    assert all(len(used) == 1 for used in shards.values())
+    assert len(set.union(*shards.values())) > 1
+    # whole rows, an update that lacks a column, another value of the column, deletes
+    full = changes(
+        BY_TENANT,
+        [
+            ("u", of_tenant(1, "a"), of_tenant(1, "a", "new")),
+            ("d", of_tenant(2, "b,c"), None),
+            ("c", None, of_tenant(2, "d")),
+            *(("d", row_, None) for row_ in rows[3:6]),
+        ],
+        100,
+    )
+    partial = changes(BY_TENANT, [("u", None, of_tenant(i, tenants[i % 6], "", 5)) for i in (6, 7, 8)], 200)
+    partial = replace(partial, absent_after=("name",))
+    batch = cell_batch(spark, 1, [("log", full), ("log", partial)])
+    routed.write(batch)
+    wanted = {i: of_tenant(i, tenant) for i, tenant in enumerate(tenants * 3) if i not in (3, 4, 5)}
+    wanted |= {1: of_tenant(1, "a", "new"), 2: of_tenant(2, "d")}
+    wanted |= {i: of_tenant(i, tenants[i % 6], n=5) for i in (6, 7, 8)}
+    assert target.by_id("shop.t") == wanted
+    assert {hit["_version"] for hit in target.hits("shop.t") if hit["_source"]["id"] in (1, 6, 7, 8)} == {3}
+    # the batch comes again, whatever is noted of it
+    target.client.request("DELETE", f"/{state.INDEX}")
+    before = target.hits("shop.t")
+    again_ = OpenSearchSink(routed._settings, Router([]))
+    again_.write(cell_batch(spark, 1, [("log", full), ("log", partial)]))
+    assert target.hits("shop.t") == before
+    # a new column leaves the mapping's routing as it is
+    wider = table(*((c.name, c.type) for c in BY_TENANT.columns), ("more", INT), key=("id", "tenant"))
+    more = {**of_tenant(50, "a"), "more": 1}
+    again_.write(cell_batch(spark, 2, [("log", changes(wider, [("c", None, more)], 300))]))
+    mapping = target.client.request("GET", "/shop.t/_mapping").body["shop.t-tailrace"]["mappings"]
+    assert mapping["_routing"] == {"required": True}
+    again_.close()
+
+
+def test_table_that_is_read_again_loses_documents_under_their_own_routing(
+    spark: SparkSession, target: Cluster, routed: OpenSearchSink
+) -> None:
+    rows = [of_tenant(i, tenant) for i, tenant in enumerate("abcdefgh")]
+    routed.write(cell_batch(spark, 0, [("snapshot", changes(BY_TENANT, [("r", None, r) for r in rows]))]))
+    body = {**target.hits("shop.t")[0]["_source"], "id": 99}
+    stray = "/shop.t/_doc/99?routing=elsewhere&version=1&version_type=external"
+    target.client.request("PUT", stray, body)
+    targets, _ = OpenSearchTargets.open(routed._settings, lambda: (0, {"shop.t"}), 5)
+    compared = targets.target("shop.t", BY_TENANT, None)
+    assert compared is not None
+    with pytest.raises(SinkError, match="routing of its own") as raised:
+        compared.checksums(["id", "tenant", "name", "n"], ["id", "tenant"])
+    assert raised.value.code == "TR-7322"
+    targets.close()
+    kept = [of_tenant(i, tenant, "again") for i, tenant in enumerate("abcd")]
+    cells = [("reread", reread(changes(BY_TENANT, [("r", None, r) for r in kept], 100)))]
+    batch = cell_batch(spark, 1, cells)
+    again_ = {"id": "one", "c": None, "n": 0, "e": 0, "done": True}
+    end = {"v": 2, "mode": "initial", "log": {}, "done": {"shop.t": 1}, "again": {"shop.t": again_}}
+    routed.claim([BY_TENANT.id])
+    routed.write(replace(batch, end=end))
+    assert [hit["_source"] for hit in target.hits("shop.t")] == [
+        {**row_, "_tailrace_version": 3} for row_ in kept
+    ]
+
+
+def test_column_outside_of_the_key_and_another_routing_are_refused(
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink, routed: OpenSearchSink
+) -> None:
+    other = OpenSearchSink(replace(target.settings, routing={"shop.t": "name"}), Router([]))
+    with pytest.raises(SinkError, match="cannot be routed by column `name`") as refused:
+        other.write(created(spark, row(1, "a")))
+    assert (refused.value.code, refused.value.table) == ("TR-7320", "shop.t")
+    assert "primary-keys: [name, id]" in (refused.value.hint or "")
+    first = cell_batch(spark, 0, [("log", changes(BY_TENANT, [("c", None, of_tenant(1, "a"))]))])
+    second = cell_batch(spark, 1, [("log", changes(BY_TENANT, [("c", None, of_tenant(2, "a"))]))])
+    routed.write(first)
+    with pytest.raises(SinkError, match="have another routing") as changed:
+        sink.write(second)
+    assert changed.value.code == "TR-7321"
+    assert set(target.by_id("shop.t")) == {1}
+    target.drop("shop.t")
+    sink.write(first)
+    routed.close()
+    with pytest.raises(SinkError, match="have another routing"):
+        routed.write(second)
+
+
 # ---- indices ----
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,7 +19,8 @@ def test_documents_are_compared_row_by_row_and_repaired(
     request: pytest.FixtureRequest, mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     target = cluster(request)
-    copy = Copy(mysql, database, spark, tmp_path, f"type: opensearch, url: '{target.url}'")
+    settings = "index-settings: {number_of_shards: 3}, routing: {wide: part}"
+    copy = Copy(mysql, database, spark, tmp_path, f"type: opensearch, url: '{target.url}', {settings}")
     copy.run()
     copy.change()
     copy.run()
@@ -29,13 +31,24 @@ def test_documents_are_compared_row_by_row_and_repaired(
         ("wide", 389, True),
     ]
     client = target.client
+    # the rows that have moved from one value of the routing to another one are there once
+    client.request("POST", "/wide/_refresh")
+    moved = {"query": {"range": {"part": {"gte": 1200}}}, "size": 20}
+    hits = client.request("POST", "/wide/_search", moved).body["hits"]["hits"]
+    assert len(hits) == 11
+    assert all(hit["_routing"] == str(hit["_source"]["part"]) for hit in hits)
+    of_one = client.request("POST", "/wide/_search?routing=1201", moved).body
+    assert (of_one["_shards"]["total"], "1201" in str(of_one["hits"])) == (1, True)
     ours = client.request("GET", "/small/_doc/2").body
     extra = {**ours["_source"], "id": 77}
     version = f"version={ours['_source']['_tailrace_version']}&version_type=external_gte"
     client.request("PUT", f"/small/_doc/2?{version}", {**ours["_source"], "v": 9})
     client.request("PUT", f"/small/_doc/77?{version}", extra)
     client.request("DELETE", f"/small/_doc/1?{version}")
-    small, _ = copy.verify().targets
+    routed = f"/wide/_doc/{quote(hits[0]['_id'], safe='')}?routing={hits[0]['_routing']}&{version}"
+    client.request("DELETE", routed)
+    small, wide = copy.verify().targets
+    assert (wide.differences.missing, wide.differences.extra) == (1, 0)
     found = small.differences
     assert (found.missing, found.extra, found.different) == (1, 1, 1)
     assert [d.columns for d in found.shown if d.columns] == [("v",)]

@@ -9,9 +9,10 @@ from decimal import Decimal
 import pytest
 
 from tests.recovery.test_kill import source_rows
-from tests.support.kills import KILLS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
+from tests.support.kills import KILLS, ROWS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess
 from tests.support.sinks.opensearch import cluster
+from tests.support.workload import SUBJECTS, Writers, fill
 
 
 def document(row):
@@ -70,3 +71,32 @@ def test_documents_are_exact_after_fifty_random_kills(mysql, busy, killed):
     run, check = killed
     run_with_random_kills(mysql, busy, run, 50)
     check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_documents_with_a_routing_are_exact_after_kills(mysql, database, request, tmp_path):
+    subject, target = SUBJECTS[2], cluster(request)
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, ROWS)
+    sink = {
+        "type": "opensearch",
+        "url": target.url,
+        "index-settings": {"number_of_replicas": "0", "number_of_shards": "3"},
+        "routing": {table: "b"},
+    }
+    sizes = {**SMALL_CHUNKS, "max-bytes-per-trigger": "100k"}
+    run = PipelineProcess(tmp_path, mysql, table, sink=sink, **sizes)
+    for failpoint, victim in (
+        ("snapshot.batch", "jvm"),
+        ("sink.task", "self"),
+        ("sink.table", "self"),
+        ("log.batch", "jvm"),
+    ):
+        with Writers(mysql, table, subject, count=2, keys=2 * ROWS, pause_s=0.05):
+            run.run(failpoint=failpoint, victim=victim)
+    assert run.run() == 0, run.output()
+    found = list(target.documents(table).values())
+    wanted = [document(row) for row in source_rows(mysql, table)]
+    assert len(found) == len(wanted)
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))

@@ -386,6 +386,7 @@ class OpenSearchSettings(CommonSettings):
         on_refused_row: how a row is handled whose document OpenSearch refuses.
         max_quarantined: how many rows of a table may be in quarantine.
         index_settings: settings of new indices, e.g. `number_of_shards`.
+        routing: by target: the column of its key whose value decides the shard of a document.
 
     Raises:
         ConfigError: an address is none or holds a user, or a value is out of its range.
@@ -402,6 +403,7 @@ class OpenSearchSettings(CommonSettings):
     on_refused_row: RefusedRow = RefusedRow.FAIL
     max_quarantined: int = MOST_QUARANTINED
     index_settings: Mapping[str, str] = field(default_factory=dict)
+    routing: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if "@" in self.url:

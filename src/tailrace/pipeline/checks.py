@@ -39,10 +39,13 @@ from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.replay import replayed
+from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.opensearch.client import OpenSearchClient
+from tailrace.sinks.opensearch.routing import key_column
 from tailrace.sinks.registry import make_sink
+from tailrace.sinks.route import Router
 from tailrace.sinks.shared_targets import SharedTargets, SourceOfTarget
 from tailrace.sources import registry
 from tailrace.sources.preflight import Finding, Severity
@@ -75,6 +78,8 @@ def check(
         name = f"sink {settings.type}" if len(pipeline.sinks) == 1 else f"sink[{number}] {settings.type}"
         of_target = None if shared is None else SourceOfTarget(pipeline.source_name, shared, number)
         yield from _sink(name, settings, pipeline, [table.id for table in tables], of_target)
+        if isinstance(settings, OpenSearchSettings):
+            yield from _routing(name, settings, pipeline, tables)
     yield from _directory("checkpoint", pipeline.checkpoint)
     if pipeline.transforms:
         yield from _transforms(pipeline, tables, sample=sample)
@@ -151,6 +156,34 @@ def _sink(
         case MySqlSettings() | PostgresSettings():
             where = f"{settings.server.host}:{settings.server.port}"
             yield from _opened(name, where, lambda: _replica(settings, pipeline))
+
+
+def _routing(
+    name: str, settings: OpenSearchSettings, pipeline: Pipeline, tables: Sequence[TableSchema]
+) -> Iterator[Finding]:
+    """Whether documents can be routed by the columns that the sink names, as far as keys are known."""
+    router, transforms = Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms)
+    unknown = set(settings.routing)
+    for table in tables:
+        target = router.target(table.id)
+        unknown.discard(target)
+        rule, shard = transforms.rule(table.id), router.shard_column(table.id)
+        if rule is not None and rule.projection is not None and not rule.primary_keys:
+            continue  # its names are known to Spark alone
+        key = (rule.primary_keys if rule is not None else ()) or table.key
+        try:
+            key_column(settings, target, key if shard is None else (*key, shard))
+        except TailraceError as error:
+            yield _failed(f"{name} routing of {target}", error, "a column of the key")
+    for target in sorted(unknown):
+        yield Finding(
+            f"{name} routing of {target}",
+            "no captured table has this target",
+            "the name of a target: `database.table`, unless routes give others",
+            "",
+            Severity.WARNING,
+            code="TR-1511",
+        )
 
 
 def _opened(name: str, where: str, connect: Callable[[], str]) -> Iterator[Finding]:

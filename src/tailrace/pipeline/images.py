@@ -126,6 +126,7 @@ class Repack:
         soft_delete: a delete becomes an update that keeps the row.
         sources: of each column the source column, None for a computed one; absent columns are renamed by it.
         shard: a computed column that needs no other one; None: there is none.
+        moving: the columns of its key that a row may change and keep the source's key.
     """
 
     table: TableSchema
@@ -133,12 +134,13 @@ class Repack:
     soft_delete: bool
     sources: Mapping[str, str | None]
     shard: str | None = None
+    moving: frozenset[str] = frozenset()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ChangeBatch]:
         """The changes of images in order; a batch may end between the two images of a change.
 
         Raises:
-            SinkError: an expression needs a column that the log left out.
+            SinkError: an expression, or the key, needs a column that the log left out.
         """
         held: pa.RecordBatch | None = None
         for batch in batches:
@@ -164,6 +166,7 @@ class Repack:
     def _batch(self, rows: pa.RecordBatch) -> ChangeBatch:
         change = rows.column(f"{SYSTEM}change").to_numpy()
         side = rows.column(f"{SYSTEM}side").to_numpy()
+        self._require_former_keys(rows)
         keep = pc.fill_null(rows.column(KEEP), False).to_numpy(zero_copy_only=False)
         first = np.flatnonzero(np.r_[True, change[1:] != change[:-1]])
         last = np.r_[first[1:], len(change)] - 1
@@ -194,6 +197,30 @@ class Repack:
             absent_after,
         )
         return _split_key_updates(batch)
+
+    def _require_former_keys(self, rows: pa.RecordBatch) -> None:
+        """Refuse changes whose former row may have had another key, which the log does not tell.
+
+        Raises:
+            SinkError: there is one.
+        """
+        op, side = rows.column(f"{SYSTEM}op").to_numpy(), rows.column(f"{SYSTEM}side").to_numpy()
+        changes = rows.column(f"{SYSTEM}change").to_numpy()
+        first = np.r_[True, changes[1:] != changes[:-1]]
+        changed = first & np.isin(op, (OP_UPDATE, OP_DELETE))
+        if not self.moving or not changed.any():
+            return
+        absent = frozenset(json.loads(rows.column(f"{SYSTEM}absent")[0].as_py())[0])
+        unknown = self.moving if (changed & (side != BEFORE)).any() else ()
+        unknown = unknown or [name for name in self.moving if self.sources[name] in absent]
+        if unknown:
+            raise SinkError(
+                f"the key of `{self.table.id}` in its transform needs whole rows",
+                f"the log holds changes without the former value of `{min(unknown)}`, so the row under its"
+                " former key could not be found",
+                "let the source log whole rows: binlog_row_image = FULL, or REPLICA IDENTITY FULL",
+                code="TR-4405",
+            )
 
     def _image(self, rows: pa.RecordBatch, index: npt.NDArray[np.int64]) -> pa.StructArray | None:
         if not (index >= 0).any():

@@ -183,6 +183,7 @@ def _transformed(
         rule.converter_after_transform is not None,
         plan.sources,
         None if shard is None else shard.column,
+        plan.moving,
     )
     return map_in_arrow(projected, _Cells(repack), spark_schema(CELL_SCHEMA))
 
@@ -220,10 +221,11 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The schema of the result, and the source column of each of its columns (None: computed)."""
+    """The schema of the result; the source column of each of its columns (None: computed); see `Repack`."""
 
     table: TableSchema
     sources: dict[str, str | None]
+    moving: frozenset[str]
 
 
 def _projected(
@@ -263,13 +265,11 @@ def _projected(
     columns = [_column(schema, field, sources[field.name]) for field in fields]
     own = {c.name for c in schema.columns}
     sources = {name: source if source in own else None for name, source in sources.items()}
+    from_key = {name for name, source in sources.items() if source in schema.key}  # masked ones, too
     frame, columns = _masked(frame, columns, rule, sources)
-    return frame, _Plan(
-        TableSchema(
-            schema.id, tuple(columns), _key(schema, rule, sources, None if shard is None else shard.column)
-        ),
-        sources,
-    )
+    added = None if shard is None else shard.column
+    table = TableSchema(schema.id, tuple(columns), _key(schema, rule, sources, added))
+    return frame, _Plan(table, sources, frozenset(table.key) - from_key - {added})
 
 
 def _masked(

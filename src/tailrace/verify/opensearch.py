@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.config.sinks import OpenSearchSettings
+from tailrace.errors import SinkError
 from tailrace.model.table import TableSchema
 from tailrace.sinks.bounded_http import AnswerTooLargeError
 from tailrace.sinks.opensearch import indices, state
 from tailrace.sinks.opensearch.client import OpenSearchClient, unavailable
+from tailrace.sinks.opensearch.documents import routings_of
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.sources import rows_of
 from tailrace.sinks.opensearch.state import Progress
@@ -70,7 +72,8 @@ class OpenSearchTarget(StreamedTarget):
             }
             if after is not None:
                 body["search_after"] = after
-            query = "allow_partial_search_results=false&filter_path=_shards,hits.hits._source,hits.hits.sort"
+            fields = "_shards,hits.hits._source,hits.hits._routing,hits.hits.sort"
+            query = f"allow_partial_search_results=false&filter_path={fields}"
             try:
                 answer = self.client.request("POST", f"/_search?{query}", body)
             except AnswerTooLargeError:
@@ -83,8 +86,29 @@ class OpenSearchTarget(StreamedTarget):
             hits = answer.body.get("hits", {}).get("hits", [])
             if not hits:
                 return
-            yield [hit["_source"] for hit in hits]
+            sources = [hit["_source"] for hit in hits]
+            if self.index.routing is not None:
+                self._require_routing(self.index.routing, sources, [hit.get("_routing") for hit in hits])
+            yield sources
             after = hits[-1]["sort"]
+
+    def _require_routing(
+        self, column: str, sources: Sequence[Mapping[str, Any]], found: Sequence[str | None]
+    ) -> None:
+        """Refuse documents that the sink would not find.
+
+        Raises:
+            SinkError: one has another routing than its row.
+        """
+        rows = rows_of(sources, pa.schema([self.columns.field(column)]), self.index.target)
+        if routings_of(rows, column).to_pylist() != found:
+            raise SinkError(
+                f"a document of target `{self.index.target}` has a routing of its own",
+                f"it is not stored by its value of column `{column}`, so the sink does not find it",
+                "somebody else has written it: have its table read again: tailrace resync PIPELINE.YAML"
+                " TABLE",
+                code="TR-7322",
+            )
 
 
 @dataclass(frozen=True)

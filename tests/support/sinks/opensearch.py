@@ -48,6 +48,21 @@ class Cluster:
         assert all(hit["_version"] == hit["_source"][VERSION] for hit in hits)
         return {hit["_id"]: {k: v for k, v in hit["_source"].items() if k != VERSION} for hit in hits}
 
+    def hits(self, name: str) -> list[dict[str, Any]]:
+        """A target's documents as searches find them, with their shards, versions and routings, by id."""
+        alias = quoted(alias_of(name))
+        self.client.request("POST", f"/{alias}/_refresh")
+        body = {"size": 10_000, "version": True, "explain": True}
+        answer = self.client.request("POST", f"/{alias}/_search", body)
+        return sorted(answer.body["hits"]["hits"], key=lambda hit: hit["_source"]["id"])
+
+    def by_id(self, name: str) -> dict[int, dict[str, Any]]:
+        """The sources of a target's documents, by their column `id`, which no two have in common."""
+        hits = self.hits(name)
+        found = {hit["_source"]["id"]: hit["_source"] for hit in hits}
+        assert len(found) == len(hits)
+        return {id_: {k: v for k, v in row.items() if k != VERSION} for id_, row in found.items()}
+
     def rows(self, name: str) -> list[Row]:
         """A target's rows, with values as the contract suite has them."""
         return [

@@ -149,3 +149,32 @@ def test_shard_column_needs_no_other_column() -> None:
     (kept,) = repack(iter([images]))
     assert (kept.absent_before, kept.absent_after) == (("name",), ())
     assert kept.image("before").to_pylist() == [{"id": 1, "name": None, "_shard": "east.shop.t"}]
+
+
+@pytest.mark.parametrize("op", ["u", "d"])
+def test_key_that_the_source_lets_change_needs_the_former_row(op: str) -> None:
+    """Else the row under its former key would stay in a target."""
+    keyed = table(("id", INT), ("name", TEXT), key=("name", "id"))
+    repack = Repack(keyed, frozenset(), soft_delete=False, sources=SAME, moving=frozenset({"name"}))
+
+    def through_log(before: dict[str, Any] | None, absent: tuple[str, ...] = ()) -> list[Change]:
+        whole = changes(SCHEMA, [(op, before, row(1, "b") if op == "u" else None)])
+        image = None if before is None else whole.before
+        batch = ChangeBatch(SCHEMA, whole.op, image, whole.after, whole.origin, absent, ())
+        images = to_images(batch, 0, None)
+        return listed(list(repack(iter([images.append_column(KEEP, pa.array([True] * images.num_rows))]))))
+
+    moved = [("d", row(1, "a"), None), ("c", None, row(1, "b"))]
+    assert through_log(row(1, "a")) == moved[: 2 if op == "u" else 1]
+    lacking: list[dict[str, Any] | None] = [None, row(1, None)] if op == "u" else [row(1, None)]
+    for before in lacking:
+        with pytest.raises(
+            SinkError, match=r"the key of `shop\.t` in its transform needs whole rows"
+        ) as raised:
+            through_log(before, ("name",))
+        assert raised.value.code == "TR-4405"
+    kept = Repack(SCHEMA, frozenset(), soft_delete=False, sources=SAME)
+    whole = changes(SCHEMA, [("u", None, row(1, "b"))])
+    batch = ChangeBatch(SCHEMA, whole.op, None, whole.after, whole.origin)
+    images = to_images(batch, 0, None).append_column(KEEP, pa.array([True]))
+    assert listed(list(kept(iter([images])))) == [("u", None, row(1, "b"))]

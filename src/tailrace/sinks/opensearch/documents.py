@@ -4,7 +4,8 @@
     {"id":7,"name":"x","_tailrace_version":9}
 
 A document's id is the text of its key: the value of a single column, a JSON array of several. An id has 512
-bytes at most, so that of a longer key is a digest.
+bytes at most, so that of a longer key is a digest. A document's routing, where its index has one, is made in
+the same way, of one column of the key.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def index_lines(
     ids: pa.StringArray,
     version: int,
     *,
+    routings: pa.StringArray | None = None,
     kept: Mapping[str, pa.StringArray] | None = None,
 ) -> pa.BinaryArray:
     """The lines that write rows, one text of two lines for each.
@@ -60,10 +62,11 @@ def index_lines(
         schema: the target's schema.
         ids: the documents' ids.
         version: their version.
+        routings: their routings; None: by their ids.
         kept: values of other fields, as JSON texts; null: the document does not have the field.
     """
     label = f'{{"index":{{"version":{version},"version_type":"external","_id":'
-    cells = [Cell(label, ids, value_kinds.STRING)]
+    cells = [Cell(label, ids, value_kinds.STRING), *_routing(routings)]
     opening = "}}\n{"
     for name in rows.schema.names:
         cells.append(_cell(f"{opening}{dumps(name)}:", rows.column(name)))
@@ -75,10 +78,12 @@ def index_lines(
     return row_texts(cells, end, rows.num_rows, schema.table_schema)
 
 
-def delete_lines(schema: TargetSchema, ids: pa.StringArray, version: int) -> pa.BinaryArray:
-    """The lines that delete documents, one for each."""
+def delete_lines(
+    schema: TargetSchema, ids: pa.StringArray, version: int, *, routings: pa.StringArray | None = None
+) -> pa.BinaryArray:
+    """The lines that delete documents, one for each; see `index_lines`."""
     label = f'{{"delete":{{"version":{version},"version_type":"external","_id":'
-    cells = [Cell(label, ids, value_kinds.STRING)]
+    cells = [Cell(label, ids, value_kinds.STRING), *_routing(routings)]
     return row_texts(cells, "}}\n", len(ids), schema.table_schema)
 
 
@@ -90,6 +95,20 @@ def ids_of(rows: pa.RecordBatch, schema: TargetSchema) -> pa.StringArray:
     else:
         cells = [_cell("," if at else "[", key) for at, key in enumerate(keys)]
         ids = row_texts(cells, "]", rows.num_rows, schema.table_schema).cast(pa.string())
+    return _short(ids)
+
+
+def routings_of(rows: pa.RecordBatch, column: str) -> pa.StringArray:
+    """The routings of rows' documents."""
+    return _short(_stored_text(rows.column(column)))
+
+
+def _routing(routings: pa.StringArray | None) -> list[Cell]:
+    return [] if routings is None else [Cell(',"routing":', routings, value_kinds.STRING)]
+
+
+def _short(ids: pa.StringArray) -> pa.StringArray:
+    """Texts that OpenSearch allows: too long and empty ones become digests."""
     lengths = pc.binary_length(ids)
     long = pc.or_(pc.greater(lengths, _MOST_BYTES), pc.equal(lengths, 0))
     long = pc.or_(long, pc.starts_with(ids, _DIGEST))  # else a key could be the digest of another

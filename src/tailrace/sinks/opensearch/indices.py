@@ -8,6 +8,7 @@ place of one that was deleted. What we know of the index is in its mapping (`_me
 
     stream      the stream that owns it; an index of another stream, or of nobody, is not touched
     schema      the columns and the key of its documents
+    routing     the column of the key that decides a document's shard, if one does
     readings    by table that is read again: the reading's id, and the version that it began with
 """
 
@@ -30,8 +31,8 @@ from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
 from tailrace.sinks.versions import ReadingStart
 
-#: The format of what the mapping notes.
-_FORMAT = 1
+#: The format of what the mapping notes: 2 if there is a routing, by which documents must be written.
+_PLAIN, _ROUTED = 1, 2
 _DURATION = re.compile(r"(\d+)(d|h|m|s|ms|micros|nanos)")
 _UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 1e-3, "micros": 1e-6, "nanos": 1e-9}
 
@@ -45,12 +46,14 @@ class Index:
         stream: the stream that owns it.
         schema: the columns and the key of its documents.
         readings: its tables that are read again, or were at last.
+        routing: the column of the key that decides a document's shard; None: its id does.
     """
 
     target: str
     stream: StreamId
     schema: TargetSchema
     readings: Mapping[str, ReadingStart] = field(default_factory=dict)
+    routing: str | None = None
 
     @property
     def alias(self) -> str:
@@ -70,16 +73,15 @@ class Index:
     @property
     def meta(self) -> dict[str, Any]:
         """What the mapping notes."""
-        return {
-            "tailrace": {
-                "v": _FORMAT,
-                "stream": self.stream.query,
-                "pipeline": self.stream.pipeline,
-                "target": self.target,
-                "schema": json.loads(self.schema.to_json()),
-                "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
-            }
+        noted = {
+            "v": _PLAIN if self.routing is None else _ROUTED,
+            "stream": self.stream.query,
+            "pipeline": self.stream.pipeline,
+            "target": self.target,
+            "schema": json.loads(self.schema.to_json()),
+            "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
         }
+        return {"tailrace": noted if self.routing is None else {**noted, "routing": self.routing}}
 
 
 def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | None:
@@ -102,7 +104,7 @@ def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | Non
         raise _not_ours(target, f"it belongs to stream {noted['stream']}", stream)
     if noted["target"] != target:
         raise _not_ours(target, f"`{alias}` is the target `{noted['target']}`", stream)
-    if noted["v"] > _FORMAT:
+    if noted["v"] > _ROUTED:
         raise _not_ours(target, "a newer version of Tailrace has written it", stream)
     _require_memory(target, found.get("settings", {}).get("index", {}))
     return _index(target, noted)
@@ -121,7 +123,8 @@ def noted(client: OpenSearchClient, target: str) -> Index | None:
 def _index(target: str, noted: Mapping[str, Any]) -> Index:
     schema = TargetSchema.from_json(target, json.dumps(noted["schema"]))
     readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
-    return Index(target, StreamId(noted["pipeline"], noted["stream"]), schema, readings)
+    stream = StreamId(noted["pipeline"], noted["stream"])
+    return Index(target, stream, schema, readings, noted.get("routing"))
 
 
 def _require_memory(target: str, settings: Mapping[str, Any]) -> None:
@@ -153,11 +156,10 @@ def create(client: OpenSearchClient, index: Index, settings: Mapping[str, str]) 
     fields = {**fields_of(index.schema.columns), VERSION: {"type": "long"}}
     own = settings_of(len(index.schema.columns), settings)
     _require_memory(index.target, own)
-    body = {
-        "settings": {"index": own},
-        "aliases": {index.alias: {}},
-        "mappings": {"dynamic": "strict", "_meta": index.meta, "properties": fields},
-    }
+    mappings: dict[str, Any] = {"dynamic": "strict", "_meta": index.meta, "properties": fields}
+    if index.routing is not None:
+        mappings["_routing"] = {"required": True}
+    body = {"settings": {"index": own}, "aliases": {index.alias: {}}, "mappings": mappings}
     answer = client.request("PUT", f"/{quoted(index.name)}", body, accepted=(400,))
     if answer.kind == "resource_already_exists_exception":
         # it may be that an earlier attempt at this request was not answered

@@ -27,6 +27,7 @@ from tailrace.sinks.opensearch.client import OpenSearchClient
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
+from tailrace.sinks.opensearch.routing import require_same_routing, routing_column
 from tailrace.sinks.opensearch.state import Progress
 from tailrace.sinks.opensearch.writer import Attempt
 from tailrace.sinks.replica.plan import Work
@@ -117,7 +118,10 @@ class OpenSearchSink(VersionedSink[Attempt]):
         assert needed is not None
         if old is not None:
             _require_same_ids(old.schema, needed)
-        index = Index(name, batch.stream, needed, {} if old is None else old.readings)
+        routing = routing_column(self._settings, name, needed)
+        if old is not None:
+            require_same_routing(old, routing)
+        index = Index(name, batch.stream, needed, {} if old is None else old.readings, routing)
         for refresh in readings:
             reading = ReadingStart(refresh.reread.id, version_of(batch.id, REREAD))
             index = indices.with_reading(index, refresh.name, reading)

@@ -32,6 +32,7 @@ _WHOLE_PAGE, _PAGE, _KEEP_ALIVE = 50, 5000, "5m"
 @dataclass(frozen=True)
 class _Document:
     id: str
+    routing: str | None
     source: Mapping[str, Any]
 
 
@@ -59,11 +60,11 @@ def remove(attempt: Attempt, index: Index, refresh: Refresh) -> None:
             if refresh.shard is not None and document.source.get(refresh.shard) != refresh.name:
                 continue
             if marks is None:
-                lines.append(_line("delete", document.id, version))
+                lines.append(_line("delete", document, version))
             elif not marks.are_in(document.source):
                 marked = {**document.source, **marks.gone, VERSION: version}
                 text = json.dumps(marked, ensure_ascii=False).encode()
-                lines.append(_line("index", document.id, version) + text + b"\n")
+                lines.append(_line("index", document, version) + text + b"\n")
         for portion in portions(pa.array(lines, pa.binary())):
             for refused in send(client, index.path, portion):
                 raise SinkError(
@@ -89,7 +90,7 @@ def _pages(attempt: Attempt, index: Index, refresh: Refresh) -> Iterator[Sequenc
     scroll = answer.body["_scroll_id"]
     try:
         while hits := answer.body["hits"]["hits"]:
-            yield [_Document(hit["_id"], hit.get("_source", {})) for hit in hits]
+            yield [_Document(hit["_id"], hit.get("_routing"), hit.get("_source", {})) for hit in hits]
             position = {"scroll": _KEEP_ALIVE, "scroll_id": scroll}
             answer = client.request("POST", "/_search/scroll", position)
             _require_all_shards(index, answer)
@@ -137,6 +138,8 @@ class _Marks:
         return bool(self.there) and all(source.get(name) not in of for name, of in self.there.items())
 
 
-def _line(operation: str, id_: str, version: int) -> bytes:
-    action = {operation: {"_id": id_, "version": version, "version_type": "external"}}
-    return json.dumps(action, ensure_ascii=False).encode() + b"\n"
+def _line(operation: str, document: _Document, version: int) -> bytes:
+    action = {"_id": document.id, "version": version, "version_type": "external"}
+    if document.routing is not None:
+        action["routing"] = document.routing
+    return json.dumps({operation: action}, ensure_ascii=False).encode() + b"\n"

@@ -24,7 +24,7 @@ from tailrace.sinks.bounded_http import AnswerTooLargeError
 from tailrace.sinks.opensearch import quarantine, state
 from tailrace.sinks.opensearch.bulk import Refused, index_gone, portions, send
 from tailrace.sinks.opensearch.client import OpenSearchClient
-from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts
+from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts, routings_of
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.versions import CHECK_S
 from tailrace.sinks.quarantine import refused_error
@@ -117,27 +117,28 @@ class Writer:
 
     def _send_rows(self, changes: RowChanges, rows: pa.RecordBatch, first: int, version: int) -> None:
         schema = self.index.schema
-        ids = ids_of(rows, schema)
+        ids, routings = ids_of(rows, schema), self._routings(rows)
         if changes.operation is RowOperation.DELETE:
-            lines = delete_lines(schema, ids, version)
+            lines = delete_lines(schema, ids, version, routings=routings)
         else:
-            lines = index_lines(rows, schema, ids, version)
+            lines = index_lines(rows, schema, ids, version, routings=routings)
         self._send(changes, ids, lines, range(first, first + len(lines)))
 
     def _update(self, changes: RowChanges, rows: pa.RecordBatch, first: int, version: int) -> None:
         """Write rows that lack columns; one without a document is skipped."""
         schema = self.index.schema
         rows = rows.select([name for name in rows.schema.names if name not in changes.absent])
-        ids = ids_of(rows, schema)
-        documents = read_documents(self.attempt.client, self.index, ids.to_pylist())
+        ids, routings = ids_of(rows, schema), self._routings(rows)
+        named = None if routings is None else routings.to_pylist()
+        documents = read_documents(self.attempt.client, self.index, ids.to_pylist(), named)
         found = [i for i, doc in enumerate(documents) if doc["found"] and doc["_version"] < version]
         if not found:
             return
         sources = [documents[i]["_source"] for i in found]
         kept = {name: plain_texts([source.get(name) for source in sources]) for name in changes.absent}
         at = pa.array(found)
-        ids = ids.take(at)
-        lines = index_lines(rows.take(at), schema, ids, version, kept=kept)
+        ids, routings = ids.take(at), None if routings is None else routings.take(at)
+        lines = index_lines(rows.take(at), schema, ids, version, routings=routings, kept=kept)
         self._send(changes, ids, lines, [first + i for i in found])
 
     def _send(
@@ -173,6 +174,10 @@ class Writer:
         quarantine.put(self.attempt.client, stream, entries, self.attempt.most_quarantined)
         self.put_aside.update(entry.table for entry in entries.values())
 
+    def _routings(self, rows: pa.RecordBatch) -> pa.StringArray | None:
+        column = self.index.routing
+        return None if column is None else routings_of(rows, column)
+
     def _require_epoch(self) -> None:
         now = time.monotonic()
         if self._checked is None or now - self._checked > CHECK_S:
@@ -180,20 +185,34 @@ class Writer:
             self._checked = now
 
 
-def read_documents(client: OpenSearchClient, index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
+def read_documents(
+    client: OpenSearchClient, index: Index, ids: Sequence[str], routings: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
     """Documents by their ids: whether there is one, its version and its source.
+
+    Args:
+        client: the cluster.
+        index: their index.
+        ids: their ids.
+        routings: their routings, if the index has one.
 
     Raises:
         SinkError: the index is gone.
     """
     fields = "docs.found,docs._version,docs._source,docs.error.type"
+    body: dict[str, Any] = {"ids": list(ids)}
+    if routings is not None:
+        pairs = zip(ids, routings, strict=True)
+        body = {"docs": [{"_id": id_, "routing": routing} for id_, routing in pairs]}
     try:
-        answer = client.request("POST", f"/{index.path}/_mget?filter_path={fields}", {"ids": list(ids)})
+        answer = client.request("POST", f"/{index.path}/_mget?filter_path={fields}", body)
     except AnswerTooLargeError:
         if len(ids) == 1:
             raise
         middle = len(ids) // 2
-        return read_documents(client, index, ids[:middle]) + read_documents(client, index, ids[middle:])
+        halves = (slice(None, middle), slice(middle, None))
+        each = ((ids[half], None if routings is None else routings[half]) for half in halves)
+        return [document for half in each for document in read_documents(client, index, *half)]
     documents: list[dict[str, Any]] = answer.body["docs"]
     if any("found" not in document for document in documents):
         raise index_gone(f"no document of `{index.alias}` can be read")
