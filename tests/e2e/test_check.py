@@ -119,6 +119,23 @@ def test_sample_calls_functions_twice_and_compares(mysql, shop, tmp_path):
     assert "geheim" not in printed
 
 
+def test_routing_by_columns_outside_of_keys_is_named(mysql, shop, opensearch, tmp_path):
+    sink = {
+        "type": "opensearch",
+        "url": opensearch.url,
+        "routing": {f"{shop}.orders": "ITEM", f"{shop}.people": "name", f"{shop}.gone": "id"},
+    }
+    rule = {"source-table": r".*\.orders", "primary-keys": ["item", "id"]}
+    code, printed = checked(mysql, f"{shop}.*", tmp_path, sink=sink, transform=[rule])
+    assert code == 3, printed
+    assert (
+        f"FAIL  sink opensearch routing of {shop}.people: found target `{shop}.people` cannot be" in printed
+    )
+    assert "TR-7320" in printed
+    assert f"routing of {shop}.gone: found no captured table has this target" in printed
+    assert f"routing of {shop}.orders" not in printed
+
+
 @pytest.mark.slow
 def test_pipeline_gets_its_functions_from_the_environment(mysql, spark, shop, tmp_path):
     (tmp_path / "code").mkdir()
