@@ -211,8 +211,8 @@ class Repack:
         if not self.moving or not changed.any():
             return
         absent = frozenset(json.loads(rows.column(f"{SYSTEM}absent")[0].as_py())[0])
-        unknown = self.moving if (changed & (side != BEFORE)).any() else ()
-        unknown = unknown or [name for name in self.moving if self.sources[name] in absent]
+        has_no_image = bool((changed & (side != BEFORE)).any())
+        unknown = [name for name in self.moving if has_no_image or self.sources[name] in absent]
         if unknown:
             raise SinkError(
                 f"the key of `{self.table.id}` in its transform needs whole rows",
