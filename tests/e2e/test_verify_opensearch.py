@@ -45,8 +45,9 @@ def test_documents_are_compared_row_by_row_and_repaired(
     client.request("PUT", f"/small/_doc/2?{version}", {**ours["_source"], "v": 9})
     client.request("PUT", f"/small/_doc/77?{version}", extra)
     client.request("DELETE", f"/small/_doc/1?{version}")
-    routed = f"/wide/_doc/{quote(hits[0]['_id'], safe='')}?routing={hits[0]['_routing']}&{version}"
-    client.request("DELETE", routed)
+    held = hits[0]["_source"]["_tailrace_version"]
+    query = f"routing={hits[0]['_routing']}&version={held}&version_type=external_gte"
+    client.request("DELETE", f"/wide/_doc/{quote(hits[0]['_id'], safe='')}?{query}")
     small, wide = copy.verify().targets
     assert (wide.differences.missing, wide.differences.extra) == (1, 0)
     found = small.differences
