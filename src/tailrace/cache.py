@@ -12,6 +12,7 @@ loaded from it, so a directory that another user owns or may write to is rejecte
     delta-<version>/ ...      jars
     classes/                  archives of a JVM's classes
     kernels/<digest>/         machine code of kernels
+    python/<digest>/          the script that starts a local Spark's Python processes
     log/                      logs of pipelines without a local checkpoint
 """
 

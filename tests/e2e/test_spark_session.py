@@ -26,6 +26,19 @@ def test_spark_tries_a_failed_task_again(spark: SparkSession, tmp_path: Path) ->
     assert spark.sparkContext.parallelize(range(4), 1).mapPartitions(fail_once).collect() == [4]
 
 
+def test_workers_take_pyspark_from_its_files(spark: SparkSession) -> None:
+    """Each process would compile what it takes from a zip file."""
+
+    def place(_):  # type: ignore[no-untyped-def]
+        import py4j
+        import pyspark
+
+        return [module.__file__ for module in (pyspark, py4j)]
+
+    found = spark.sparkContext.parallelize([0], 1).mapPartitions(place).collect()
+    assert [path for path in found if not Path(path).is_file()] == []
+
+
 def test_source_is_registered_with_each_session_whichever_is_active(spark: SparkSession) -> None:
     class Source(DataSource):
         @classmethod

@@ -27,6 +27,7 @@ from tailrace.spark import RELEASE, RELEASES, launch, log_records, object_stores
 from tailrace.spark.archive import archive_options
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.daemon import PRELOAD
+from tailrace.spark.interpreter import local_python
 from tailrace.spark.jars import cached_jars
 
 #: Delta: the newest version with a published jar; the Python package may be newer.
@@ -128,12 +129,13 @@ def spark_session(
             there is no Java that Spark supports or no directory for temporary files.
     """
     temporary_dir()
-    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     # With it, every Python worker would compile all its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
     master = master or os.environ.get("SPARK_MASTER") or local_master(parallelism)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = local_python() if is_local_master(master) else sys.executable
     java_options = archive_options()
     environment = {} if source is None else {PRELOAD: source}
     if is_local_master(master):
