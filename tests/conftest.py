@@ -42,6 +42,8 @@ from tests.support.databases import fresh_database, left_as_found
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.iceberg_catalogs import CatalogServer
+
 #: Settings of the one Spark of a test run beyond those of every session.
 _SPARK_CONF = {
     "spark.driver.memory": "1g",
@@ -153,6 +155,33 @@ def rabbitmq() -> Iterator[RabbitMqServer]:
 def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouse]:
     """The server with ClickHouse's engine all tests share. Each test of it drops all tables."""
     with ClickHouse(tmp_path_factory.mktemp("clickhouse")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogServer]:
+    """The REST catalog all tests share. Each test of it drops all tables."""
+    from tests.support.iceberg_catalogs import rest_catalog
+
+    with rest_catalog(tmp_path_factory.mktemp("iceberg-rest")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CatalogServer]:
+    """The Hive metastore all tests share. Each test of it drops all tables."""
+    from tests.support.iceberg_catalogs import hive_metastore
+
+    with hive_metastore(tmp_path_factory.mktemp("iceberg-hive")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_glue() -> Iterator[CatalogServer]:
+    """Glue and its object store, which all tests share. Each test of it drops all tables."""
+    from tests.support.iceberg_catalogs import glue_catalog
+
+    with glue_catalog() as server:
         yield server
 
 

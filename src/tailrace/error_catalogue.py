@@ -2317,6 +2317,25 @@ CATALOGUE = {
         "The files may have been overwritten or damaged.",
         "Roll back to an older snapshot: `CALL system.rollback_to_snapshot('t', id)`.",
     ),
+    "TR-7206": Condition(
+        "the Iceberg catalog does not answer",
+        (TransientSinkError,),
+        "The catalog is down, too busy, or out of this machine's reach.",
+        "Nothing if it passes: the batch is written again. Else check the address in `catalog`.",
+    ),
+    "TR-7207": Condition(
+        "the Iceberg catalog refuses a request",
+        (SinkError,),
+        "The token or key is wrong or has expired, its user lacks a right, or the catalog takes no such "
+        "table. The catalog's own error is in the detail.",
+        "Check the token or key in `catalog`, and the rights of its user, then start the pipeline again.",
+    ),
+    "TR-7208": Condition(
+        "the Iceberg catalog takes no table of that name",
+        (ConfigError,),
+        "Hive and Glue have one level of namespaces; Hive takes letters, digits and `_` only.",
+        "Change the `sink-table` of the table's route, or leave the table out of `tables`.",
+    ),
     # ---- 73 OpenSearch -------------------------------------------------------------------------------------
     "TR-7301": Condition(
         "OpenSearch does not answer",

@@ -214,7 +214,7 @@ def test_kafka_setting_that_is_wrong_is_named_without_its_value() -> None:
 )
 def test_catalog_that_cannot_be_opened_is_an_error_without_its_settings(catalog: dict[str, str]) -> None:
     pytest.importorskip("pyiceberg")
-    from tailrace.sinks.iceberg.sink import open_catalog
+    from tailrace.sinks.iceberg.catalog import open_catalog
 
     with pytest.raises(SinkError, match="the Iceberg catalog cannot be opened") as error:
         open_catalog(IcebergSettings("/lake", catalog=catalog), "file:///lake")

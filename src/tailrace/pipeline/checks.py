@@ -34,7 +34,7 @@ from tailrace.config.sinks import (
     PostgresSettings,
     SinkSettings,
 )
-from tailrace.errors import ConfigError, SinkError, TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.functions import Functions, code_for_tasks
@@ -195,15 +195,10 @@ def _opened(name: str, where: str, connect: Callable[[], str]) -> Iterator[Findi
 
 
 def _iceberg_catalog(settings: IcebergSettings) -> str:
-    from tailrace.sinks.iceberg.sink import open_catalog  # noqa: PLC0415 - an extra
+    from tailrace.sinks.iceberg.catalog import answered, open_catalog  # noqa: PLC0415 - an extra
 
-    with closing(open_catalog(settings, settings.path)) as catalog:
-        try:
-            count = len(catalog.list_namespaces())
-        except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
-            raise SinkError(
-                "the Iceberg catalog does not answer", type(error).__name__, code="TR-7201"
-            ) from None
+    with answered(settings), closing(open_catalog(settings, settings.path)) as catalog:
+        count = len(catalog.list_namespaces())
     return f"answers, {count} namespaces"
 
 

@@ -24,9 +24,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import StateError
 from tailrace.model.table import TableSchema
+from tailrace.sinks.iceberg.catalog import answered, open_catalog
 from tailrace.sinks.iceberg.columns import held_columns, without_ids
 from tailrace.sinks.iceberg.names import former_identifier, identifier
-from tailrace.sinks.iceberg.sink import BATCH, open_catalog
+from tailrace.sinks.iceberg.sink import BATCH
 from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import absolute, is_local
@@ -124,6 +125,7 @@ class IcebergTargets:
         self._catalog: Catalog = open_catalog(settings, f"file://{root}" if is_local(root) else root)
         self._batch = batch
         self._spark = spark
+        self._settings = settings
         self._mode = settings.mode
 
     def target(
@@ -136,7 +138,8 @@ class IcebergTargets:
         """
         for names in dict.fromkeys((identifier(name), former_identifier(name))):
             try:
-                found = None if names is None else self._catalog.load_table(names)
+                with answered(self._settings):
+                    found = None if names is None else self._catalog.load_table(names)
             except NoSuchTableError:
                 continue
             if found is not None:

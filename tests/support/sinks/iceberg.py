@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from pyiceberg.table import Table
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.sinks.iceberg.sink import IcebergSink
+from tests.support.iceberg_catalogs import CatalogServer
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
 from tests.support.sinks.delta import SYSTEM
 
@@ -48,6 +50,40 @@ def changelog(request: Any) -> SinkCase:
         changes=changes,
         compares=True,
     )
+
+
+def rest(request: Any) -> SinkCase:
+    return _in_catalog(request.getfixturevalue("iceberg_rest"))
+
+
+def hive(request: Any) -> SinkCase:
+    return _in_catalog(request.getfixturevalue("iceberg_hive"))
+
+
+def glue(request: Any) -> SinkCase:
+    return _in_catalog(request.getfixturevalue("iceberg_glue"))
+
+
+def settings_in(server: CatalogServer, mode: WriteMode = WriteMode.UPSERT) -> IcebergSettings:
+    """Settings of a sink whose tables, none so far, are in a server's catalog."""
+    server.clear()
+    return IcebergSettings(
+        f"{server.root}/{uuid.uuid4().hex[:8]}", mode, catalog={**server.properties, **server.store}
+    )
+
+
+def _in_catalog(server: CatalogServer) -> SinkCase:
+    settings = settings_in(server)
+
+    def rows(name: str) -> list[Row]:
+        with server.opened() as catalog:
+            return catalog.load_table(tuple(name.split("."))).scan().to_arrow().to_pylist()
+
+    def drop(name: str) -> None:
+        with server.opened() as catalog:
+            catalog.drop_table(tuple(name.split(".")))
+
+    return SinkCase(lambda router: IcebergSink(settings, router), drop, rows=rows, takes_parts=True)
 
 
 def table_rows(path: Any, name: str) -> pa.Table:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -29,7 +29,6 @@ from pyiceberg.expressions import (
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from tailrace.config.secret import hidden, resolve_all
 from tailrace.config.sinks import IcebergSettings, OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
@@ -38,6 +37,7 @@ from tailrace.model.key import no_key
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.iceberg.catalog import answered, open_catalog, table_name
 from tailrace.sinks.iceberg.change_log import correction_files, left_keys
 from tailrace.sinks.iceberg.columns import (
     can_follow,
@@ -84,8 +84,7 @@ from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
 from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack
-from tailrace.spark.checkpoint import Directory, absolute, is_local
-from tailrace.spark.object_stores import iceberg_properties
+from tailrace.spark.checkpoint import absolute, is_local
 
 STREAM, _MODE, BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
 _TARGET, _KEY = "tailrace.target", "tailrace.key"
@@ -147,10 +146,14 @@ class IcebergSink:
 
     def _target_names(self, table: TableId) -> list[str]:
         target_path(self._router, table)  # rejects names that are too long for directories
-        return [".".join(identifier(self._router.target(table)))]
+        return [table_name(self._settings, self._router.target(table))]
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
+        with answered(self._settings):
+            return self._write(batch)
+
+    def _write(self, batch: CellBatch) -> list[Written]:
         catalog = self._catalog = self._catalog or open_catalog(self._settings, self._root)
 
         def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
@@ -214,32 +217,6 @@ class IcebergSink:
         self._pool.close()
         if self._catalog is not None:
             self._catalog.close()
-
-
-def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
-    """The configured catalog, or by default one in a SQLite file next to the tables."""
-    if settings.catalog:
-        given = {**iceberg_properties(root), **resolve_all(settings.catalog, "sink.catalog")}
-        try:
-            return load_catalog("tailrace", **given)
-        except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
-            raise SinkError(
-                "the Iceberg catalog cannot be opened",
-                f"{type(error).__name__}: {hidden(str(error), given.values())}",
-                "check `catalog` in the sink's section: pyiceberg's properties of a catalog",
-                code="TR-7201",
-            ) from None
-    if not is_local(root):
-        raise SinkError(
-            f"an Iceberg sink at `{root}` needs a catalog",
-            "without one the catalog is a SQLite file, and that needs a local path",
-            "catalog: {type: rest, uri: ...} in the sink's section",
-            code="TR-7202",
-        )
-    directory = absolute(root)
-    Directory(directory).write("_tailrace/iceberg.txt", "The catalog of the tables in this directory.\n")
-    uri = f"sqlite:///{directory}/_tailrace/iceberg.db"
-    return load_catalog("tailrace", type="sql", uri=uri, warehouse=root)
 
 
 @dataclass(frozen=True)
