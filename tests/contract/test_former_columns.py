@@ -44,9 +44,16 @@ FOLLOWING = (
         "clickhouse",
     ),
     *("delta-upsert-waiting", "delta-upsert-in-place"),
+    *("iceberg-rest", "iceberg-hive", "iceberg-glue"),
 )
 #: Always slow tests.
-RARE = ("delta-upsert-waiting", "delta-upsert-in-place")
+RARE = (
+    "delta-upsert-waiting",
+    "delta-upsert-in-place",
+    "iceberg-rest",
+    "iceberg-hive",
+    "iceberg-glue",
+)
 #: A test has one of two, in turn, and the other one as a slow test.
 TWINS = (("mysql", "mariadb-whole-batch"), ("postgresql", "postgresql-whole-batch"))
 ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]

@@ -50,7 +50,8 @@ TWINS = (
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
 )
-#: Other catalogs change nothing of what Iceberg's sink writes. A broker of RocketMQ takes a third of a core while nobody uses it, and two JVMs at the start.
+#: A broker of RocketMQ takes a third of a core while nobody uses it, and two JVMs at the start. The
+#: sink of Iceberg writes the same to each catalog.
 SLOW = {"rabbitmq", "rocketmq", "iceberg-rest", "iceberg-hive", "iceberg-glue"}
 #: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
 POINTS = ("sink.table", "sink.seen", "sink.reread")

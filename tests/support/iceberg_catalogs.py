@@ -1,4 +1,4 @@
-"""Catalogs of Iceberg tables that are servers: the REST catalog of Iceberg's own tests, Hive, Glue by moto."""
+"""Catalogs of Iceberg tables that are servers: REST, of Iceberg's own tests; Hive; Glue, by moto."""
 
 from __future__ import annotations
 
