@@ -2285,6 +2285,25 @@ CATALOGUE = {
         "If the file is intact: `REORG TABLE t APPLY (PURGE)` rewrites the table without deletion "
         "vectors. Otherwise restore an earlier version: `RESTORE TABLE t TO VERSION AS OF n`.",
     ),
+    "TR-7103": Condition(
+        "a target cannot be registered in Spark's catalog",
+        (SinkError,),
+        "Spark knows no catalog of that name, or the catalog does not take the table or its name.",
+        "Check `sink.catalog` and the settings `spark.sql.catalog.NAME` in `pipeline.spark`, or change the "
+        "`sink-table` of the table's route.",
+    ),
+    "TR-7104": Condition(
+        "a target is not registered in Spark's catalog yet",
+        (TransientSinkError,),
+        "The catalog did not answer, or refused the request. The table itself is written.",
+        "Nothing if it passes: the batch is tried again. Else check the catalog and the rights of its user.",
+    ),
+    "TR-7105": Condition(
+        "Spark's catalog has another table of a target's name",
+        (SinkError,),
+        "A table of that name was there before, at another place.",
+        "Drop it from the catalog, or change the `sink-table` of the table's route.",
+    ),
     # ---- 72 Iceberg ----------------------------------------------------------------------------------------
     "TR-7201": Condition(
         "the Iceberg catalog cannot be opened",

@@ -94,6 +94,7 @@ class DeltaSettings(CommonSettings):
         optimize_interval: seconds between two OPTIMIZE of a table; default: never.
         vacuum_interval: seconds between two VACUUM of a table; default: never.
         vacuum_retention_hours: how old a file that no version needs must be to be deleted.
+        catalog: the name of the catalog of Spark in which targets are registered; default: in none.
 
     Raises:
         ConfigError: a value is out of its range, or has no effect in the mode.
@@ -113,6 +114,7 @@ class DeltaSettings(CommonSettings):
     optimize_interval: int | None = None
     vacuum_interval: int | None = None
     vacuum_retention_hours: int = 168
+    catalog: str | None = None
 
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")

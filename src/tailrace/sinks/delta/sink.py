@@ -23,6 +23,7 @@ from tailrace.sinks.delta.batches import NAME, Batches
 from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changed_paths, changes_path
+from tailrace.sinks.delta.registration import Registration, registered_name
 from tailrace.sinks.delta.rows import StagedFiles
 from tailrace.sinks.delta.schedule import Schedule
 from tailrace.sinks.delta.shared import own_root, owner_of, source_property
@@ -65,7 +66,8 @@ class DeltaSink:
         self._own_root = own_root(self._path, "" if source is None else source.name)
         self._staging = f"{self._own_root}/_tailrace/staging"
         self._layout = TableLayout(settings.mode)
-        self._claims = Claims(router, lambda table: [target_path(router, table)])
+        self._claims = Claims(router, self._locations)
+        self._registration = None if settings.catalog is None else Registration(settings.catalog)
         self._pool = TargetPool(self._claims, settings.parallelism)
         #: Parked tables: what is pending of them stays so.
         self._left_out: frozenset[str] = frozenset()
@@ -146,6 +148,14 @@ class DeltaSink:
         finally:
             self._pool.close()
 
+    def _locations(self, table: TableId) -> list[str]:
+        found = [target_path(self._router, table)]
+        if self._settings.catalog is not None:
+            # Spark's own catalog treats names that differ by case as one
+            names = registered_name(self._settings.catalog, self._router.target(table))
+            found.append(f"table {'.'.join(names).lower()}")
+        return found
+
     # ---- a batch -------------------------------------------------------------------------------------
 
     def _write(self, batch: CellBatch) -> list[Written]:
@@ -159,6 +169,10 @@ class DeltaSink:
             commit=partial(self._commit, batch, tables),
             write_found=partial(self._write_found, batch, tables),
         )
+        if self._registration is not None:
+            for target in {w.target: tables.of(w.table) for w in written}.values():
+                with of_one_table(self._claims.of(target.name)):
+                    self._registration.add(batch.spark, target.name, target.table.path)
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written} | self._altered(batch, tables)
         if merge_now:
