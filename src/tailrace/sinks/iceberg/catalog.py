@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -38,6 +39,7 @@ _LASTING = (
     ("sqlalchemy.exc", "SQLAlchemyError"),
     ("thrift.Thrift", "TException"),
 )
+_RETRIES = "glue.max-retries"
 #: AWS's codes of failures that pass.
 _BUSY = ("InternalServiceException", "OperationTimeoutException", "ThrottlingException")
 
@@ -59,7 +61,7 @@ def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
             except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
                 raise SinkError(
                     "the Iceberg catalog cannot be opened",
-                    f"{type(error).__name__}: {hidden(str(error), given.values())}",
+                    f"{type(error).__name__}: {hidden(str(error), map(str, given.values()))}",
                     "check `catalog` in the sink's section: pyiceberg's properties of a catalog",
                     code="TR-7201",
                 ) from None
@@ -113,7 +115,7 @@ def table_name(settings: IcebergSettings, target: str) -> str:
     wrong = [name for name in names if kind == "hive" and not _HIVE_NAME.fullmatch(name)]
     levels = kind in ("hive", "glue") and len(names) != 2
     if wrong or levels:
-        needed = "letters, digits and `_`" if wrong else "one namespace and a name: `a.b`"
+        needed = "letters, digits and `_`" if wrong else "one namespace and a name"
         raise ConfigError(
             f"the {kind.capitalize()} catalog takes no table named `{'.'.join(names)}`",
             f"found {f'`{wrong[0]}`' if wrong else f'{len(names) - 1} namespaces'}, needed {needed}",
@@ -131,14 +133,20 @@ def _kind(catalog: Mapping[str, str]) -> str:
     return "glue" if catalog.get("rest.signing-name") == "glue" else kind.lower()
 
 
-def _properties(settings: IcebergSettings, root: str) -> dict[str, str]:
-    return {**iceberg_properties(root), **resolve_all(settings.catalog, "sink.catalog")}
+def _properties(settings: IcebergSettings, root: str) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        **iceberg_properties(root),
+        **resolve_all(settings.catalog, "sink.catalog"),
+    }
+    if str(given.get(_RETRIES, "")).isdecimal():
+        given[_RETRIES] = int(given[_RETRIES])  # pyiceberg 0.12 takes no text
+    return given
 
 
 def _described(error: BaseException, settings: IcebergSettings) -> str:
     """A failure's first line, without secrets."""
     given = _properties(settings, absolute(settings.path)).values()
-    text = hidden(str(error), given).strip().partition("\n")[0]
+    text = hidden(str(error), map(str, given)).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
