@@ -29,7 +29,8 @@ _HIVE_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 #: Failures that pass, and others, of the packages that only some catalogs need: module and class.
 _PASSING = (
-    ("botocore.exceptions", "HTTPClientError"),  # no connection, or none in time
+    ("botocore.exceptions", "ConnectionError"),
+    ("botocore.exceptions", "HTTPClientError"),
     ("sqlalchemy.exc", "OperationalError"),
     ("thrift.transport.TTransport", "TTransportException"),
 )
