@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
-KERNELS := $(shell find src/tailrace -name '*.py' -path '*/kernels/*')
+KERNELS := $(shell find src -name '*.py' \( -path '*/kernels/*' -o -path '*/tailrace_build/*' \))
 # What installs everything else is pinned too.
 UV_FROM_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	--only-binary=:all: --require-hashes -r requirements-uv.lock

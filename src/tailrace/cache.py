@@ -1,4 +1,4 @@
-"""The cache of downloads, compiled code and development servers, and the locks that processes share.
+"""The cache of downloads, compiled kernels and development servers, and the locks that processes share.
 
 The cache is `$TAILRACE_CACHE`; without it `tailrace` below `$XDG_CACHE_HOME` or `~/.cache`; and for a user
 whose home is not writable, `tailrace-<uid>` in the system's directory for temporary files. Programs are
@@ -11,7 +11,7 @@ loaded from it, so a directory that another user owns or may write to is rejecte
     run/<name>/               one server: server.json, log, data
     delta-<version>/ ...      jars
     classes/                  archives of a JVM's classes
-    kernels/<digest>/         machine code of kernels
+    kernels/<digest>/         libraries of a checkout's kernels
     python/<digest>/          the script that starts a local Spark's Python processes
     log/                      logs of pipelines without a local checkpoint
 """

@@ -389,6 +389,20 @@ CATALOGUE = {
         "Another process listens there, the address is not of this machine, or the port needs root's rights.",
         "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
     ),
+    "TR-1215": Condition(
+        "there are no compiled kernels for this machine",
+        (ConfigError,),
+        "Decoders and encoders are compiled for Linux on x86-64 (level v2 or newer) and ARM64, and for macOS "
+        "on ARM64. This machine is another one, or Tailrace was not installed from its wheel.",
+        "Use one of these machines, and `pip install tailrace`.",
+    ),
+    "TR-1216": Condition(
+        "the kernels of a checkout cannot be compiled",
+        (ConfigError,),
+        "A checkout of the repository compiles its kernels when one of them has changed. That needs Numba "
+        "and Zig, which the environment of development has, and no wheel.",
+        "`make setup`, and run Tailrace by `.venv/bin/tailrace`.",
+    ),
     "TR-1220": Condition(
         "`sources` is not a list of sources with names",
         (ConfigError,),

@@ -1,7 +1,7 @@
 """The last step of the set-up, so that a first run need not wait (`python -m tailrace_dev.warm`).
 
-Compiles kernels into Numba's cache, downloads Delta's jars and the development server, and archives Spark's
-classes as its JVM loads them.
+Compiles the kernels, downloads Delta's jars and the development server, and archives Spark's classes as its
+JVM loads them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 import tailrace
 from tailrace.errors import TailraceError
 
-#: Packages of this name contain kernels, which are compiled when their modules are imported.
+#: Packages of this name contain kernels.
 _KERNELS = "kernels"
 
 
@@ -50,7 +50,7 @@ def _step(done: str, work: Callable[[], None]) -> None:
 
 
 def load_kernels() -> None:
-    """Import every module with kernels: this compiles their entries into Numba's cache, or loads them."""
+    """Import every module with kernels: the first compiles their library, if this checkout has none yet."""
     for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
         if _KERNELS in module.name.split("."):
             import_module(module.name)

@@ -67,7 +67,7 @@ def test_auto_cdc_keeps_its_table_equal_to_the_source(shop, tmp_path):
     except UnavailableError as error:
         pytest.skip(str(error))
     # Tailrace and what it needs come from this environment, beside the other's own.
-    site = Path(importlib.util.find_spec("numba").origin).parent.parent
+    site = Path(importlib.util.find_spec("numpy").origin).parent.parent
     env = {
         **{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 import uuid
 import zipfile
@@ -19,6 +18,7 @@ import yaml
 
 from tailrace.cache import cache_dir
 from tailrace.cli import EXIT_CONFIG
+from tailrace.kernels.library import TARGETS
 from tests.support import otlp
 from tests.support.http_receiver import http_receiver
 from tests.support.topics import messages
@@ -75,7 +75,7 @@ def _write(directory: Path, source: dict[str, Any], *sinks: dict[str, Any], **se
 
 
 def _variables(server: Any) -> dict[str, str]:
-    """The environment of a run that shares this one's kernels and jars."""
+    """The environment of a run that shares this one's jars."""
     return {
         "TEST_PASSWORD": server.password,
         "TAILRACE_CACHE": str(cache_dir()),
@@ -95,10 +95,26 @@ def test_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
     sources = {
         str(path.relative_to(ROOT / "src"))
         for path in (ROOT / "src").rglob("*")
-        if path.is_file() and not {"__pycache__", "tailrace_dev"} & set(path.parts)
+        if path.is_file() and not {"__pycache__", "tailrace_build", "tailrace_dev"} & set(path.parts)
     }
-    assert names == sources
+    libraries = {f"tailrace/kernels/libraries/{file}" for file in TARGETS.values()}
+    assert names == sources | libraries
     assert "tailrace/py.typed" in names
+
+
+def test_bare_wheel_brings_no_compiler_and_little_beside_spark_and_arrow(bare: Environment) -> None:
+    site = bare.package.parent
+    assert not [name for name in ("llvmlite", "numba", "ziglang", "tailrace_build") if (site / name).exists()]
+    given = ("pip", "pyarrow", "pyspark")
+    # installed; 25 MB are downloaded
+    assert sum(_size(path) for path in site.iterdir() if not path.name.startswith(given)) < 100e6
+    assert _size(bare.package / "kernels" / "libraries") < 1e6
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and file.suffix != ".pyc")
 
 
 def test_bare_wheel_runs_for_a_user_who_may_write_nowhere_but_in_its_cache(
@@ -113,10 +129,8 @@ def test_bare_wheel_runs_for_a_user_who_may_write_nowhere_but_in_its_cache(
     file = _write(work, shop, *sinks)
     # `<tmp>/tailrace-<uid>` is where the cache of a user without a home is
     temporary = place / "tmp"
+    temporary.mkdir()
     user = _NOBODY if os.getuid() == 0 else os.getuid()
-    kernels = temporary / f"tailrace-{user}" / "kernels"
-    shutil.copytree(cache_dir("kernels"), kernels)
-    kernels.parent.chmod(0o700)
     options: dict[str, Any] = {}
     if user != os.getuid():
         options = {"user": user, "group": user, "extra_groups": []}
@@ -127,7 +141,7 @@ def test_bare_wheel_runs_for_a_user_who_may_write_nowhere_but_in_its_cache(
     with _read_only(bare.package):
         done = bare.run(bare.tailrace, "run", file, env=env, **options)
         assert done.returncode == 0, done.stdout
-    assert not list(bare.package.rglob("*.nb[ci]"))
+    assert not list(temporary.glob("tailrace-*/kernels"))
     assert "one" in done.stdout
     assert _json_rows(work / "json") == _ROWS
     table = pq.read_table(next((work / "parquet").glob("*/*/*.parquet")))

@@ -81,9 +81,9 @@ def build(directory: Path, project: Path = ROOT) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def locked(extras: Sequence[str]) -> str:
-    """The part of `requirements.lock` that an installation needs."""
-    needed = _needed(extras)
+def locked(extras: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The part of `requirements.lock` that an installation needs, and `more` requirements with theirs."""
+    needed = _needed(extras, more)
     blocks = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
     return "".join(block for block in blocks if block.partition("==")[0] in needed)
 
@@ -97,11 +97,11 @@ def uv(*arguments: str) -> str:
     return done.stderr
 
 
-def _needed(extras: Sequence[str]) -> set[str]:
+def _needed(extras: Sequence[str], more: Sequence[str]) -> set[str]:
     """The names of all distributions of an installation, found in this environment, which has all of them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: set[tuple[str, str]] = set()
-    todo = [*project["dependencies"]]
+    todo = [*project["dependencies"], *more]
     for extra in extras:
         todo += project["optional-dependencies"][extra]
     while todo:

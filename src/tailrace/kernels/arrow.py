@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.kernels.memory import inline, ld8, ld64, lds8, lds16, lds32
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld64, lds8, lds16, lds32
 
 #: Kinds of integer columns, with which the kinds of every kernel that writes columns begin.
 INT8, INT16, INT32, INT64 = range(4)

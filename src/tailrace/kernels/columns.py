@@ -19,7 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels.memory import SLACK, inline, ld32, ld64, st32
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import SLACK, ld32, ld64, st32
 
 KIND, P1, P2, VALIDITY, VALUES, DATA, CAPACITY = range(7)
 WORDS = 8

@@ -1,13 +1,11 @@
 """Decimals from text and from chunks of digits. C-like; the rules are in `memory`."""
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects intrinsics to be called with their typing context)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, mulhi, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, mulhi, st64
 
 
 @inline

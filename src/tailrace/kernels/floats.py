@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.floattext import DOUBLE, SINGLE
-from tailrace.kernels.memory import SLACK, entry, inline, ld8, ld32, ld64, st8, st32, st64
+from tailrace.kernels.memory import SLACK, ld8, ld32, ld64, st8, st32, st64
 from tailrace.kernels.shortest import shortest, write_plain, write_zero
 from tailrace.kernels.tables import TABLES
 from tailrace.kernels.text import count_digits, write_integer, write_unsigned

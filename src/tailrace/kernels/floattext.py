@@ -7,14 +7,12 @@ Source: Daniel Lemire, "Number Parsing at a Gigabyte per Second" (2021); Noble M
 "Fast Number Parsing Without Fallback" (2023).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects intrinsics to be called with their typing context)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, ld16, ld32, ld64, leading_zeros, mulhi
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld16, ld32, ld64, leading_zeros, mulhi
 from tailrace.kernels.tables import READING_HIGH, READING_LOW
 
 #: Bits of the fraction, the exponent's bias, and its greatest value: of float64 and of float32.

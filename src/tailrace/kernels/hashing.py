@@ -19,7 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.arrow import get_bit, is_null
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld32, ld64, lds8, lds16, lds32, st64
 
 _NULL = np.uint64(0x9FB21C651E98DF25)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)

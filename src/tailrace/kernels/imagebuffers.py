@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.kernels.columns import CAPACITY, DATA, VALIDITY, VALUES, array, is_variable
-from tailrace.kernels.memory import SLACK, copy, entry, ld64, st64
+from tailrace.kernels.declarations import entry
+from tailrace.kernels.memory import SLACK, copy, ld64, st64
 from tailrace.model.table import TableSchema
 
 #: Initial capacity for one column's data. It grows fourfold when a batch does not fit.

@@ -24,8 +24,9 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.arrow import get_bit, is_null, load_integer
+from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds32, st8, st16, st32, st64
+from tailrace.kernels.memory import ld8, ld32, ld64, lds32, st8, st16, st32, st64
 from tailrace.kernels.tables import HEX
 from tailrace.kernels.text import (
     BACKSLASHES,

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.kernels.arrow import is_null
-from tailrace.kernels.memory import entry, inline, ld8, ld32, st32
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld32, st32
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld64, mulhi, st8, st16
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld64, mulhi, st8, st16
 from tailrace.kernels.tables import POWER_HIGH, POWER_LOW, POWERS_OF_TEN
 from tailrace.kernels.text import write_padded, write_unsigned
 

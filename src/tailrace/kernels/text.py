@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld64, st8, st16, st32, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import be32, copy, ld8, ld16, ld64, st8, st16, st32, st64
 from tailrace.kernels.tables import BASE64, BASE64_PAIRS, ESCAPES, HEX, POWERS_OF_TEN, TWO_DIGITS
 
 #: Returned instead of an address by a writer whose output region is full.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, ld64, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld64, st64
 
 _HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)
 

@@ -5,7 +5,7 @@ lifetime. If a table's columns have changed since the start, its changes are pro
 column name.
 
 Spark starts four Python processes for a query and imports this module in each; most of them never process a
-row. So modules that load kernels are imported where they are used (importing numba takes most of a second).
+row. So modules that load kernels are imported where they are used.
 """
 
 from __future__ import annotations

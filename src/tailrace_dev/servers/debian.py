@@ -101,13 +101,16 @@ def first_with(
     raise unavailable(product, binary, version, seen)
 
 
-def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) -> PackageRoot | None:
+def unpack(
+    suite: str, packages: tuple[str, ...], version: str | None = None, architecture: str | None = None
+) -> PackageRoot | None:
     """Packages of a suite with their dependencies, unpacked into the cache at first use.
 
     Args:
         suite: e.g. `sid`.
         packages: names; the first one's version is the version of the whole.
         version: leading part of the requested upstream version, e.g. `10.11`; None: any.
+        architecture: Debian's name of another machine's, e.g. `arm64`; None: this machine's.
 
     Returns:
         The root, readable for servers; None when the suite has another version.
@@ -115,11 +118,12 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
     Raises:
         TailraceError: apt-get failed; with the end of its output.
     """
-    root = cache_dir("debian", suite) / packages[0]
+    state = f"{suite}-{architecture}" if architecture else suite
+    root = cache_dir("debian", state) / packages[0]
     stamp = root / ".version"
-    with locked(f"debian-{suite}"):
+    with locked(f"debian-{state}"):
         if not stamp.exists():
-            apt = _Apt(suite)
+            apt = _Apt(suite, state, architecture)
             apt.update()
             found = apt.version(packages[0])
             if found is None or not matches(found, version):
@@ -135,15 +139,15 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
         found = stamp.read_text(encoding="utf-8")
     if not matches(found, version):
         return None
-    return PackageRoot(reachable(root, f"debian-{suite}-{packages[0]}-{found}"), found)
+    return PackageRoot(reachable(root, f"debian-{state}-{packages[0]}-{found}"), found)
 
 
 class _Apt:
     """apt-get and apt-cache with a private state for one suite."""
 
-    def __init__(self, suite: str) -> None:
+    def __init__(self, suite: str, state: str, architecture: str | None) -> None:
         self._suite = suite
-        self._directory = cache_dir("debian", suite, "apt")
+        self._directory = cache_dir("debian", state, "apt")
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._directory / name).mkdir(parents=True, exist_ok=True)
         status = self._directory / "status"
@@ -176,6 +180,8 @@ class _Apt:
             "APT::Install-Recommends=false",
             *sorted(SIGNED),
         ]
+        if architecture:
+            self._options += [f"APT::Architecture={architecture}", f"APT::Architectures={architecture}"]
         if os.getuid() == 0:
             # apt's own unprivileged user could not write into this user's cache.
             self._options.append("APT::Sandbox::User=root")

@@ -7,5 +7,5 @@ import sys
 
 
 def test_planning_a_query_loads_no_kernels():
-    check = "import sys, tailrace.spark.source; sys.exit('numba' in sys.modules)"
+    check = "import sys, tailrace.spark.source; sys.exit('tailrace.kernels.library' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

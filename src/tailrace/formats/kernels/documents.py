@@ -49,8 +49,9 @@ from tailrace.formats.kernels.value_kinds import (
     STRING,
 )
 from tailrace.kernels.arrow import get_bit, is_null, load_integer
+from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds32, set_bit, st8, st32, st64
+from tailrace.kernels.memory import ld8, ld32, ld64, lds32, set_bit, st8, st32, st64
 from tailrace.kernels.text import (
     NO_ROOM,
     base64_room,

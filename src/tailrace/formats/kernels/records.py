@@ -57,7 +57,8 @@ from tailrace.formats.kernels.value_kinds import (
     STRING,
 )
 from tailrace.kernels.arrow import get_bit, is_null
-from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, lds32, st8, st32, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import copy, ld8, ld32, ld64, lds32, st8, st32, st64
 from tailrace.kernels.text import (
     NO_ROOM,
     base64_room,

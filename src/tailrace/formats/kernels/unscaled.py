@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, ld32, ld64, st8, st32
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld32, ld64, st8, st32
 from tailrace.kernels.text import write_base64
 
 #: Bytes of scratch memory for the writers: 32 for limbs, 32 for big-endian bytes.

@@ -1,7 +1,7 @@
 """How the kernels of the formats write a value: the kind of each column.
 
-Without Numba, so that modules which only describe columns can be imported without loading it. It lies beside
-the kernels because their compiled code contains these numbers: a change here compiles them anew.
+Without kernels, so that modules which only describe columns can be imported without loading them. It lies
+beside the kernels because their compiled code contains these numbers: a change here compiles them anew.
 """
 
 from __future__ import annotations

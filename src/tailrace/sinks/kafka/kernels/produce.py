@@ -13,7 +13,8 @@ Source: librdkafka `rdkafka.h` (`rd_kafka_vu_t`: a tag of four bytes, at 8 a uni
 from __future__ import annotations
 
 from tailrace.kernels.calls import call1, call3
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, st32, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld32, ld64, st32, st64
 
 #: Words of a job.
 (

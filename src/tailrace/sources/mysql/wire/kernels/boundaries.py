@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64, same, st8, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld16, ld32, ld64, same, st8, st64
 from tailrace.sources.mysql.wire.kernels.rowcount import count_rows
 
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, ld32, ld64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld32, ld64
 from tailrace.sources.mysql.wire.kernels.lookup import T_CRC
 
 

@@ -8,7 +8,8 @@ Source: mysql strings/decimal.cc, decimal2bin.
 import numpy as np
 
 from tailrace.kernels.decimals import append, store_decimal128
-from tailrace.kernels.memory import be32, inline, ld8, ld64, st8, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import be32, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_integer, write_padded
 from tailrace.sources.mysql.wire.kernels.lookup import T_DIGIT_BYTES

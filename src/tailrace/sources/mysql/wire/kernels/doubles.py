@@ -3,8 +3,9 @@
 Source: mysql strings/dtoa.cc, my_gcvt; sql-common/json_dom.cc.
 """
 
+from tailrace.kernels.declarations import inline
 from tailrace.kernels.floattext import DOUBLE
-from tailrace.kernels.memory import inline, ld8, st8
+from tailrace.kernels.memory import ld8, st8
 from tailrace.kernels.shortest import shortest, write_plain, write_zero
 from tailrace.kernels.text import count_digits, write_integer, write_unsigned
 

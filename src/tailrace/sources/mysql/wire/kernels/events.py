@@ -11,7 +11,8 @@ Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 
 import numpy as np
 
-from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, same, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import copy, ld8, ld16, ld32, ld64, same, st64
 from tailrace.sources.mysql.wire.kernels.crc32 import crc32
 
 HEADER = 19

@@ -11,19 +11,8 @@ Source: mysql sql-common/json_binary.h (format), sql-common/json_dom.cc (text).
 
 import numpy as np
 
-from tailrace.kernels.memory import (
-    inline,
-    ld8,
-    ld16,
-    ld32,
-    ld64,
-    lds16,
-    lds32,
-    st8,
-    st16,
-    st32,
-    st64,
-)
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld16, ld32, ld64, lds16, lds32, st8, st16, st32, st64
 from tailrace.kernels.text import write_integer, write_padded, write_unsigned
 from tailrace.sources.mysql.wire.kernels.decimal import (
     MAX_PRECISION,
@@ -46,7 +35,7 @@ _OBJECT, _LITERAL, _STRING, _OPAQUE = 1, 4, 12, 15
 _OPAQUE_DECIMAL, _OPAQUE_DATE, _OPAQUE_TIME = 246, 10, 11
 
 
-@inline
+@entry("int64(int64)")
 def json_room(n):
     """Most bytes of text that a document of n bytes needs: six for a control character."""
     return 6 * n + 256

@@ -1,18 +1,7 @@
 """Kernels for ORIGIN's columns."""
 
-from tailrace.kernels.memory import (
-    copy,
-    entry,
-    ld8,
-    ld16,
-    ld32,
-    ld64,
-    set_bit,
-    st8,
-    st16,
-    st32,
-    st64,
-)
+from tailrace.kernels.declarations import entry
+from tailrace.kernels.memory import copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
 from tailrace.kernels.text import write_integer
 from tailrace.sources.mysql.wire.kernels.events import DOMAIN
 from tailrace.sources.mysql.wire.kernels.lookup import T_HEX

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import copy, ld8, ld32, ld64, st64
 
 #: Results of `unframe`: all input is used, an error packet, the end of the log, or not a packet.
 MORE, ERROR, EOF, MALFORMED = 0, 1, 2, 3

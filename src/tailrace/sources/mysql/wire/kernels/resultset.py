@@ -18,9 +18,6 @@ Kernels here are C-like, see `memory`: every read is checked against the end of 
 Source: MySQL internals, "Binary Protocol Resultset Row", "Binary Protocol Value".
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
@@ -38,10 +35,9 @@ from tailrace.kernels.columns import (
     ColumnBuffers,
 )
 from tailrace.kernels.decimals import parse_decimal
+from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.memory import (
     copy,
-    entry,
-    inline,
     ld8,
     ld16,
     ld32,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.errors import DecodeError
-from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import ld8, ld16, ld32, ld64
 
 _FIXED = {1: 1, 2: 2, 9: 3, 3: 4, 8: 8, 13: 1, 10: 3, 14: 3, 11: 3, 12: 8, 7: 4, 6: 0}
 _ONE_BYTE_META = frozenset({4, 5, 140, 245, 255, 249, 250, 251, 252, 17, 18, 19, 242})

@@ -16,20 +16,8 @@ Source: mysql libs/mysql/binlog/event/rows_event.h; sql-common/pack.cc; sql/fiel
 import numpy as np
 
 from tailrace.kernels.columns import no_image
-from tailrace.kernels.memory import (
-    copy,
-    entry,
-    inline,
-    ld8,
-    ld16,
-    ld32,
-    ld64,
-    set_bit,
-    st8,
-    st16,
-    st32,
-    st64,
-)
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
 from tailrace.kernels.utf8 import copy_utf8, is_ascii, is_utf8
 from tailrace.model.change import OP_CREATE
 from tailrace.sources.mysql.wire.kernels.decimal import MAX_TEXT, read_decimal128, write_decimal

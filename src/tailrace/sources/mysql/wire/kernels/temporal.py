@@ -8,7 +8,8 @@ Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and similar functio
 
 import numpy as np
 
-from tailrace.kernels.memory import be, be32, inline, ld8, st8
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import be, be32, ld8, st8
 from tailrace.kernels.text import civil, write_padded
 from tailrace.sources.mysql.wire.kernels.lookup import T_MONTH_DAYS
 

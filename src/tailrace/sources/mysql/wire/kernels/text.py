@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld32, st8, st16, st32
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import be32, copy, ld8, ld16, ld32, st8, st16, st32
 from tailrace.kernels.tables import BASE64
 from tailrace.kernels.utf8 import is_ascii
 
@@ -131,7 +132,7 @@ def _write_wide(o, limit, p, n, form):
     return o
 
 
-@inline
+@entry("int64(int64,int64,int64,int64,int64)")
 def write_charset(o, limit, p, n, table):
     """N bytes of a character set that has a table in `codepages`, as UTF-8, which takes 3 * n bytes at most.
 

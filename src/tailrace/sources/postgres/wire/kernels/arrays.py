@@ -14,9 +14,6 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL src/backend/utils/adt/arrayfuncs.c (array_send, array_out).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
@@ -24,7 +21,8 @@ import pyarrow as pa
 
 from tailrace.kernels.arrow import get_bit
 from tailrace.kernels.columns import KIND, P1, P2, ColumnBuffers
-from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld32, st8, st32, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import SLACK, be32, ld8, ld32, st8, st32, st64
 from tailrace.kernels.tables import TABLES
 from tailrace.model.types import ColumnType
 from tailrace.sources.postgres.wire.kernels import values

@@ -16,14 +16,12 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL manual, "Logical Replication Message Formats".
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, be64, entry, inline, ld8, ld64, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import be32, be64, ld8, ld64, st64
 from tailrace.sources.postgres.wire.kernels.messages import (
     BEGIN,
     COMMIT,

@@ -13,9 +13,6 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL manual, "Message Formats", "COPY" (Binary Format).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
@@ -23,7 +20,8 @@ import pyarrow as pa
 
 from tailrace.errors import DecodeError
 from tailrace.kernels.columns import WORDS, ColumnBuffers
-from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld64, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import SLACK, be32, ld8, ld64, st64
 from tailrace.kernels.tables import TABLES
 from tailrace.model.table import TableSchema
 from tailrace.sources.bounds import LONGEST_ROW

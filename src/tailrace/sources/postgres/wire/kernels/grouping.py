@@ -8,14 +8,12 @@ the same key, whether before or after an update.
 Kernels are C-like; the rules are in `kernels.memory`.
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import be32, ld8, ld64, st64
 from tailrace.sources.postgres.wire.kernels.messages import DELETE
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16

@@ -13,14 +13,12 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL src/backend/utils/adt/datetime.c (EncodeDateTime, EncodeTimezone, EncodeInterval).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, be64, inline, ld8, ld64, st8, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import be32, be64, ld8, ld64, st8, st64
 from tailrace.kernels.text import write_integer, write_padded, write_two
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NOT_HELD, OK
 

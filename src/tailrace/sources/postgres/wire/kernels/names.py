@@ -6,14 +6,12 @@ Source: PostgreSQL src/port/inet_net_ntop.c, src/backend/utils/adt/network.c (ne
 varbit.c.
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, inline, ld8, st8
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import be32, ld8, st8
 from tailrace.kernels.text import write_integer
 from tailrace.sources.postgres.wire.kernels.numeric import be16
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM

@@ -8,15 +8,13 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL src/backend/utils/adt/numeric.c (numeric_send, get_str_from_var).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
 from tailrace.kernels.decimals import append, store_decimal128
-from tailrace.kernels.memory import inline, ld8, ld64, st8, st64
+from tailrace.kernels.declarations import inline
+from tailrace.kernels.memory import ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_padded, write_unsigned
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK

@@ -9,12 +9,10 @@
 Kernels are C-like; the rules are in `kernels.memory`.
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
-from tailrace.kernels.memory import entry, ld32, ld64, st8, st32, st64
+from tailrace.kernels.declarations import entry
+from tailrace.kernels.memory import ld32, ld64, st8, st32, st64
 from tailrace.kernels.text import write_integer
 from tailrace.sources.postgres.wire.kernels.messages import TX_LSN, TX_TS, TX_WORDS, TX_XID
 from tailrace.sources.postgres.wire.kernels.names import hex_digit

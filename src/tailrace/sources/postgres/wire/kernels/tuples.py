@@ -15,15 +15,13 @@ Kernels are C-like; the rules are in `kernels.memory`.
 Source: PostgreSQL manual, "Logical Replication Message Formats" (TupleData).
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
 from tailrace.kernels.columns import no_image
-from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, same, set_bit, st8, st32, st64
+from tailrace.kernels.declarations import entry, inline
+from tailrace.kernels.memory import be32, ld8, ld64, same, set_bit, st8, st32, st64
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.sources.postgres.wire.kernels.messages import DELETE, UPDATE
 from tailrace.sources.postgres.wire.kernels.moments import signed32

@@ -10,30 +10,14 @@ of its container; here they are checked against the type.
 Source: PostgreSQL src/backend/utils/adt/*.c, the `send` functions; manual, "Data Types".
 """
 
-# mypy: disable-error-code="call-arg"
-# (mypy expects the typing context of intrinsics as an argument)
-
 from __future__ import annotations
 
 import numpy as np
 
 from tailrace.kernels.decimals import parse_decimal
+from tailrace.kernels.declarations import inline
 from tailrace.kernels.floattext import DOUBLE, SINGLE, parse_float
-from tailrace.kernels.memory import (
-    be32,
-    be64,
-    copy,
-    inline,
-    ld8,
-    ld16,
-    ld32,
-    ld64,
-    set_bit,
-    st8,
-    st16,
-    st32,
-    st64,
-)
+from tailrace.kernels.memory import be32, be64, copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
 from tailrace.kernels.utf8 import copy_utf8
 from tailrace.sources.postgres.wire.kernels import moments, names
 from tailrace.sources.postgres.wire.kernels.moments import (

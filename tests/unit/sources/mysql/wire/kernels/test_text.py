@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.kernels.memory import SLACK, entry
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.kernels.text import BAD_TEXT, NO_ROOM, write_charset
 from tailrace.sources.mysql.wire.schema import codepages
 
@@ -21,17 +21,12 @@ BYTES = st.binary(max_size=24) | st.lists(
 ).map(bytes)
 
 
-@entry("int64(int64,int64,int64,int64,int64)")
-def _write(o, limit, p, n, table):  # type: ignore[no-untyped-def]
-    return write_charset(o, limit, p, n, table)
-
-
 def written(text: bytes, charset: str, room: int) -> tuple[int, bytes]:
     """The kernel's result, as bytes written or what is below zero, and what was written."""
     source = np.frombuffer(text + bytes(SLACK), np.uint8)
     target = np.full(room + 2 * SLACK, 0xEE, np.uint8)
     o = target.ctypes.data
-    end = _write(o, o + room, source.ctypes.data, len(text), codepages.table(charset).ctypes.data)
+    end = write_charset(o, o + room, source.ctypes.data, len(text), codepages.table(charset).ctypes.data)
     assert (target[room + SLACK :] == 0xEE).all()
     return (end, b"") if end < 0 else (end - o, target[: end - o].tobytes())
 
