@@ -3133,10 +3133,10 @@ CATALOGUE = {
         "Begin another archive: `--to` another directory.",
     ),
     "TR-8210": Condition(
-        "the log of this database cannot be archived",
+        "the database's tables cannot be restored from an archive",
         (ConfigError,),
-        "`tailrace archive` and `tailrace restore` read the binary log of MySQL and MariaDB.",
-        "PostgreSQL keeps the log in the replication slot: `max_slot_wal_keep_size`.",
+        "`tailrace archive --base` and `tailrace restore` are for MySQL and MariaDB.",
+        "Restore PostgreSQL by its own means: `pg_basebackup`, with archived WAL.",
     ),
     "TR-8211": Condition(
         "the table cannot be restored as of that time",
@@ -3157,6 +3157,32 @@ CATALOGUE = {
         (),
         "The archive of the option `archive` is empty, or of another server.",
         "Start `tailrace archive PIPELINE.YAML`, or correct the address.",
+    ),
+    "TR-8214": Condition(
+        "the archive is of another kind of database",
+        (ConfigError,),
+        "MySQL and MariaDB have one kind of log, PostgreSQL another.",
+        "Give the archive of this server.",
+    ),
+    "TR-8215": Condition(
+        "the archive is of another database or publication",
+        (ConfigError,),
+        "An archive of PostgreSQL's log has the changes of one database that one publication publishes. The "
+        "publication also decides how changes are numbered: with another one, streams would not be the same.",
+        "Begin another archive for it, or let the pipelines share a publication: `publicationName`.",
+    ),
+    "TR-8216": Condition(
+        "there is no publication to archive",
+        (ConfigError,),
+        "`tailrace archive` publishes the captured tables as a stream does, and none of them can be.",
+        "Correct `tables`, or create the publication: `CREATE PUBLICATION ... FOR TABLE ...`.",
+    ),
+    "TR-8217": Condition(
+        "the archive does not have the time at which the stream is to start",
+        (ConfigError,),
+        "It began later, has expired that time, has a gap behind it, or has nothing of then or later yet.",
+        "Set `startingPosition` to a time that it has, to `earliest` or `latest`; or let `tailrace archive` "
+        "catch up.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

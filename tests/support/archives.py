@@ -17,7 +17,10 @@ from tailrace.config.secret import Secret
 from tailrace.failpoints import VARIABLE
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.segment import Segment
-from tailrace.sources.mysql.start.archiving import ArchivingLimits, BinlogArchiver
+from tailrace.sources.archive.writing import ArchivingLimits
+from tailrace.sources.mysql.start.archiving import BinlogArchiver
+from tailrace.sources.postgres.archiving.archiver import WalArchiver
+from tailrace.sources.postgres.archiving.segment import WalArchive
 from tests.support.wait import wait_until
 
 
@@ -30,6 +33,29 @@ def archive_to_end(
     with archive.store.locked():
         BinlogArchiver(options, archive, ArchivingLimits(**limits), **given).run(threading.Event(), once=True)
     return archive
+
+
+def archive_wal_to_end(
+    options: SourceOptions, where: Path | str, key: Secret | None = None, **given: Any
+) -> WalArchive:
+    """Archive PostgreSQL's log up to its end; keywords are those of `WalArchiver` and `ArchivingLimits`."""
+    limits = {name: given.pop(name) for name in ("segment_bytes", "seconds", "expire_s") if name in given}
+    archive = WalArchive(str(where), key, create=True)
+    with archive.store.locked():
+        WalArchiver(options, archive, ArchivingLimits(**limits), **given).run(threading.Event(), once=True)
+    return archive
+
+
+def messages_of(data: bytes) -> list[tuple[int, bytes]]:
+    """The messages of a stream, each with its LSN; what depends on the time is left out."""
+    found, at = [], 0
+    while at < len(data):
+        size = 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+        if data[at + 5 : at + 6] == b"w":
+            found.append((int.from_bytes(data[at + 6 : at + 14], "big"), data[at + 30 : at + size]))
+        at += size
+    assert at == len(data)
+    return found
 
 
 def files(server: Any) -> list[str]:

@@ -29,6 +29,7 @@ PASSED_ON = {
     "tailrace/pipeline/doctor.py": {"error.code"},
     "tailrace/sinks/replica/dialect.py": {"error.code"},
     "tailrace/sources/mysql/checks/archive_check.py": {"error.code"},
+    "tailrace/sources/postgres/checks/archive_check.py": {"error.code"},
     "tailrace/sources/mysql/checks/table_checks.py": {"error.code"},
     "tailrace/sources/mysql/wire/decoder.py": {"error.code"},
     "tailrace/sources/mysql/wire/rare/partialrows.py": {"error.code"},

@@ -433,7 +433,7 @@ class SourceOptions:
             " | ".join(STARTS) + " | file:NAME:OFFSET | file-at-or-before:NAME:OFFSET | gtid:SET "
             "| timestamp:2026-01-31T12:00:00Z (or epoch milliseconds); PostgreSQL: "
             + " | ".join(STARTS)
-            + " | lsn:0/16B3748",
+            + " | lsn:0/16B3748 | timestamp:... (with `archive`)",
             "Where a new stream begins; a restarted stream continues from its checkpoint. "
             "`file-at-or-before`: where the last transaction ends that ends at or before the offset.",
         ),
@@ -690,9 +690,9 @@ class SourceOptions:
         metadata=option(
             archive_address,
             "a directory, or a URI of S3 (s3://), GCS, Azure or HDFS",
-            "Archive of the server's log, which `tailrace archive` writes. What the server has purged is "
-            "read from it (guide: log archive).",
-            only_for=_MYSQL,
+            "Archive of the server's log, which `tailrace archive` writes. What the server no longer "
+            "has is read from it (guide: log archive).",
+            only_for=(*_MYSQL, *_POSTGRES),
             is_hidden=True,
         ),
     )
@@ -702,7 +702,7 @@ class SourceOptions:
             Secret,
             "32 bytes in base64 or hex, ${env:NAME} or ${file:PATH}",
             "Key of an encrypted archive.",
-            only_for=_MYSQL,
+            only_for=(*_MYSQL, *_POSTGRES),
             is_hidden=True,
         ),
     )
@@ -1599,9 +1599,12 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
         )
     kind = options.starting_position.partition(":")[0].lower()
     needed = _STARTS_ONLY_FOR.get(kind)
+    if kind == "timestamp" and dialect == "postgresql" and options.archive is not None:
+        return
     if needed is not None and (needed == "postgresql") != (dialect == "postgresql"):
         raise ConfigError(
             f"{where} `startingPosition` is wrong",
-            f"found `{kind}:...`, which {dialect} does not have",
+            f"found `{kind}:...`, which {dialect} does not have"
+            + (" without `archive`" if kind == "timestamp" else ""),
             code="TR-1010",
         )

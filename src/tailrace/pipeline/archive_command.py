@@ -6,7 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,8 @@ from tailrace.printable import printable
 
 if TYPE_CHECKING:
     from tailrace.config.options import SourceOptions
-    from tailrace.sources.archive.archive import Archive
-    from tailrace.sources.archive.segment import Segment
+    from tailrace.sources.archive.archive import LogArchive
+    from tailrace.sources.archive.segment import StoredSegment
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -53,9 +53,7 @@ def _bytes(_: object, __: object, text: str) -> int:
     "--from",
     "begin",
     type=click.Choice(["earliest", "latest"]),
-    default="earliest",
-    show_default=True,
-    help="The log file of the server with which a new archive begins.",
+    help="The log file with which a new archive begins; default: earliest. PostgreSQL's begins at its slot.",
 )
 @click.option(
     "--segment-size",
@@ -77,7 +75,7 @@ def _bytes(_: object, __: object, text: str) -> int:
     "--expire-after",
     metavar="TIME",
     callback=_seconds,
-    help="Remove log files that were archived longer ago, such as 30d; default: keep all.",
+    help="Remove what was archived longer ago, such as 30d; default: keep all.",
 )
 @click.option("--once", is_flag=True, help="End when the log's end is archived.")
 @click.option("--allow-gap", is_flag=True, help="Go on although a part of the log is lost.")
@@ -93,7 +91,7 @@ def archive(
     *,
     source: str | None,
     address: str | None,
-    begin: str,
+    begin: str | None,
     segment_size: int,
     every: float,
     expire_after: float | None,
@@ -102,51 +100,85 @@ def archive(
     keeps_base: bool,
     lists: bool,
 ) -> None:
-    """Keep the log of the pipeline's server (MySQL, MariaDB) in an archive, until it is stopped (Ctrl-C).
+    """Keep the log of the pipeline's server in an archive, until it is stopped (Ctrl-C).
 
-    It reads the whole log, all databases, by one connection. Pipelines read the archive with `source.archive`
-    where the server has purged what they need. After a stop or a crash it goes on where the archive ends.
+    It reads the log by one connection: MySQL's and MariaDB's with all databases, PostgreSQL's with the
+    tables of the publication. Pipelines read the archive with `source.archive` where the server no longer
+    has what they need. After a stop or a crash it goes on where the archive ends.
     """
     options = load_pipeline(pipeline_file, source).source
     where, key = _archive_of(options, address)
-    from tailrace.sources.archive.archive import Archive as Opened  # noqa: PLC0415
-
+    is_postgres = options.dialect == "postgresql"
+    if is_postgres and begin is not None:
+        raise click.UsageError(
+            "--from is for MySQL and MariaDB: PostgreSQL keeps no log before there is a slot"
+        )
     if lists:
-        _list(Opened(where, key))
+        _list(_opened(options, where, key))
         return
     if keeps_base:
-        from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
-
-        base = keep_base(options, Opened(where, key, create=True))
-        rows = sum(table.rows for table in base.tables)
-        position = f"{base.position['file']}:{base.position['pos']}"
-        click.echo(printable(f"base {base.number}: {len(base.tables)} tables, {rows} rows as of {position}"))
+        _keep_base(options, where, key)
         return
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.sources.archive.store import Store  # noqa: PLC0415
-    from tailrace.sources.mysql.start.archiving import ArchivingLimits, BinlogArchiver  # noqa: PLC0415
+    from tailrace.sources.archive.writing import ArchivingLimits  # noqa: PLC0415
 
+    def say(segment: StoredSegment) -> None:
+        click.echo(printable(_line(segment)))
+
+    limits = ArchivingLimits(segment_bytes=segment_size, seconds=every, expire_s=expire_after)
     with Store(where).locked(), stop_on_signals(lambda: click.echo("stopping", err=True)) as stop:
-        archiver = BinlogArchiver(
+        if is_postgres:
+            from tailrace.sources.postgres.archiving.archiver import WalArchiver  # noqa: PLC0415
+            from tailrace.sources.postgres.archiving.segment import WalArchive  # noqa: PLC0415
+
+            archive = WalArchive(where, key, create=True)
+            click.echo(f"replication slot {archive.slot}")
+            WalArchiver(options, archive, limits, allow_gap=allow_gap, on_segment=say).run(stop, once=once)
+            return
+        from tailrace.sources.archive.archive import Archive  # noqa: PLC0415
+        from tailrace.sources.mysql.start.archiving import BinlogArchiver  # noqa: PLC0415
+
+        BinlogArchiver(
             options,
-            Opened(where, key, create=True),
-            ArchivingLimits(segment_bytes=segment_size, seconds=every, expire_s=expire_after),
-            begin=begin,
+            Archive(where, key, create=True),
+            limits,
+            begin=begin or "earliest",
             allow_gap=allow_gap,
-            on_segment=lambda segment: click.echo(printable(_line(segment))),
+            on_segment=say,
+        ).run(stop, once=once)
+
+
+def _opened(options: SourceOptions, where: str, key: Secret | None) -> LogArchive[Any]:
+    """The archive of a source."""
+    if options.dialect == "postgresql":
+        from tailrace.sources.postgres.archiving.segment import WalArchive  # noqa: PLC0415
+
+        return WalArchive(where, key)
+    from tailrace.sources.archive.archive import Archive  # noqa: PLC0415
+
+    return Archive(where, key)
+
+
+def _keep_base(options: SourceOptions, where: str, key: Secret | None) -> None:
+    if options.dialect == "postgresql":
+        raise ConfigError(
+            "tables of PostgreSQL cannot be restored from an archive",
+            "`--base` keeps tables of MySQL and MariaDB for `tailrace restore`",
+            "keep base backups: pg_basebackup, with archived WAL",
+            code="TR-8210",
         )
-        archiver.run(stop, once=once)
+    from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
+    from tailrace.sources.archive.archive import Archive  # noqa: PLC0415
+
+    base = keep_base(options, Archive(where, key, create=True))
+    rows = sum(table.rows for table in base.tables)
+    position = f"{base.position['file']}:{base.position['pos']}"
+    click.echo(printable(f"base {base.number}: {len(base.tables)} tables, {rows} rows as of {position}"))
 
 
 def _archive_of(options: SourceOptions, address: str | None) -> tuple[str, Secret | None]:
     """The archive's address and key."""
-    if options.dialect == "postgresql":
-        raise ConfigError(
-            "the log of PostgreSQL cannot be archived",
-            "`tailrace archive` reads the binary log of MySQL and MariaDB",
-            "keep the log in the replication slot: max_slot_wal_keep_size",
-            code="TR-8210",
-        )
     if address is None and options.archive is None:
         raise click.UsageError("give --to, or `source.archive` in the file")
     if address is None:
@@ -158,16 +190,17 @@ def _archive_of(options: SourceOptions, address: str | None) -> tuple[str, Secre
         raise click.BadParameter(str(error), param_hint="--to") from None
 
 
-def _line(segment: Segment) -> str:
+def _line(segment: StoredSegment) -> str:
     last = datetime.fromtimestamp(segment.last_us / 1_000_000, UTC) if segment.last_us else None
     upto = f", up to {last:%Y-%m-%dT%H:%M:%S.%fZ}" if last else ""
+    start, end = segment.bounds
     return (
-        f"segment {segment.number}: {segment.file}:{segment.start} to {segment.end}, "
+        f"segment {segment.number}: {start} to {end.rpartition(':')[2]}, "
         f"{segment.transactions} transactions, {segment.size} bytes{upto}"
     )
 
 
-def _list(found: Archive) -> None:
+def _list(found: LogArchive[Any]) -> None:
     for segment in found.segments:
         if segment.begins and segment.number:
             click.echo("another section:")

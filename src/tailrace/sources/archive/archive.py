@@ -1,6 +1,6 @@
 """An archive of a server's log: segments, and the manifests that say which there are.
 
-    archive.json           its version and id, and whether it is encrypted
+    archive.json           its version, id and kind of log, and whether it is encrypted
     manifests/<n>          up to 256 segments each, by the number of the first; the newest is replaced
     segments/<n>-<token>   the events (`sealing`), and the index of their transactions
     bases/<name>/...       tables as of a position (`bases`)
@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
 from tailrace.config.secret import Secret
-from tailrace.errors import StateError
+from tailrace.errors import ConfigError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.sources.archive.sealing import (
     EVENTS,
@@ -39,10 +39,15 @@ from tailrace.sources.archive.sealing import (
     raw_key,
     require_key,
 )
-from tailrace.sources.archive.segment import Segment
+from tailrace.sources.archive.segment import Segment, StoredSegment
 from tailrace.sources.archive.store import Store, another_writer
 
-VERSION = 1
+S = TypeVar("S", bound=StoredSegment)
+
+#: Kinds of logs; archives of version 1 hold a binary log.
+BINLOG, PGOUTPUT = "binlog", "pgoutput"
+_VERSIONS = {BINLOG: 1, PGOUTPUT: 2}
+_DATABASES = {BINLOG: "MySQL or MariaDB", PGOUTPUT: "PostgreSQL"}
 _DESCRIPTION = "archive.json"
 _NUMBER = re.compile(r"[0-9]{12}")
 _SEGMENT = re.compile(r"[0-9]{12}-[0-9a-f]{16}(\.new)?")
@@ -53,7 +58,7 @@ _MOST_DESCRIPTION, _MOST_MANIFEST = 1 << 16, 64 << 20
 _HASHED_BYTES = 1 << 20
 
 
-class Archive:
+class LogArchive(Generic[S]):
     """One archive; readers open it anew to see what was added.
 
     Args:
@@ -62,10 +67,14 @@ class Archive:
         create: whether it is created if there is none.
 
     Raises:
-        ConfigError: the key is missing, malformed, or not needed.
+        ConfigError: the key is missing, malformed, or not needed; or it is of another kind of log.
         StateError: there is no archive, or it is damaged.
         TransientSourceError: it cannot be read.
     """
+
+    #: The kind of log, and what manifests say of its segments.
+    log: str
+    segment: type[S]
 
     def __init__(self, url: str, key: Secret | None, *, create: bool = False) -> None:
         self.store = Store(url)
@@ -74,7 +83,7 @@ class Archive:
         self.key = SealingKey(raw, self.id)
         #: The newest manifest, as it was read or written last.
         self._newest: tuple[int, bytes] | None = None
-        self.segments: tuple[Segment, ...] = tuple(self._read_segments())
+        self.segments: tuple[S, ...] = tuple(self._read_segments())
 
     def _opened(self, raw: bytes | None, *, create: bool) -> str:
         text = self.store.read(_DESCRIPTION, _MOST_DESCRIPTION)
@@ -89,29 +98,39 @@ class Archive:
             if self.store.names("manifests"):
                 raise damaged(_DESCRIPTION, "it is missing")
             id_ = str(uuid.uuid4())
-            value = {"v": VERSION, "id": id_, "sealed": raw is not None}
+            value = {"v": _VERSIONS[self.log], "id": id_, "sealed": raw is not None}
+            if self.log != BINLOG:
+                value["log"] = self.log
             self.store.write(_DESCRIPTION, json.dumps(value).encode())
             return id_
         try:
             value = json.loads(text)
             version, id_, is_sealed = int(value["v"]), str(uuid.UUID(value["id"])), value["sealed"] is True
+            log = str(value.get("log", BINLOG))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged(_DESCRIPTION, "it is not the description of an archive") from None
-        if version != VERSION:
+        if _VERSIONS.get(log) != version:
             raise StateError(
                 "the archive is of another version",
-                f"it has {version}, this Tailrace reads {VERSION}",
+                f"it has {version}, this Tailrace reads {max(_VERSIONS.values())} and older ones",
                 "use the Tailrace that wrote it",
                 code="TR-8207",
+            )
+        if log != self.log:
+            raise ConfigError(
+                "the archive is of another kind of database",
+                f"it holds the log of {_DATABASES[log]}, the source is {_DATABASES[self.log]}",
+                "give the archive of this server",
+                code="TR-8214",
             )
         require_key(is_sealed=is_sealed, is_set=raw is not None)
         return id_
 
     # -- manifests ------------------------------------------------------------------------------------
 
-    def _read_segments(self) -> list[Segment]:
+    def _read_segments(self) -> list[S]:
         while True:
-            found: list[Segment] = []
+            found: list[S] = []
             names = self._manifests()
             for name in names:
                 data = self.store.read(f"manifests/{name}", _MOST_MANIFEST)
@@ -128,19 +147,19 @@ class Archive:
     def _manifests(self) -> list[str]:
         return [name for name in self.store.names("manifests") if _NUMBER.fullmatch(name)]
 
-    def _of_manifest(self, name: str, data: bytes) -> list[Segment]:
+    def _of_manifest(self, name: str, data: bytes) -> list[S]:
         where = f"manifests/{name}"
         frames = list(SealedReader(BytesIO(data), where, self.key).frames(_MOST_MANIFEST))
         try:
             (frame,) = frames
-            found = [Segment.from_json(value) for value in json.loads(frame.data or b"")]
+            found = [self.segment.from_json(value) for value in json.loads(frame.data or b"")]
             if frame.kind != HEADER or not found or len(found) > MANIFEST_SEGMENTS:
                 raise ValueError
         except (ValueError, TypeError, AttributeError):
             raise damaged(where, "it does not list segments") from None
         return found
 
-    def append(self, segment: Segment) -> None:
+    def append(self, segment: S) -> None:
         """Make a written segment count.
 
         Raises:
@@ -186,7 +205,7 @@ class Archive:
                 if _SEGMENT.fullmatch(name) and f"segments/{name}" not in known:
                     self.store.remove(f"segments/{name}")
 
-    def _write_manifest(self, first: int, segments: list[Segment]) -> None:
+    def _write_manifest(self, first: int, segments: list[S]) -> None:
         name = f"manifests/{first:012d}"
         text = json.dumps([segment.to_json() for segment in segments]).encode()
         buffer = BytesIO()
@@ -209,7 +228,7 @@ class Archive:
     # -- segments -------------------------------------------------------------------------------------
 
     @contextmanager
-    def verified(self, segment: Segment) -> Iterator[BinaryIO]:
+    def verified(self, segment: StoredSegment) -> Iterator[BinaryIO]:
         """The file of a segment, once its digest is right.
 
         Raises:
@@ -228,20 +247,16 @@ class Archive:
         except FileNotFoundError:
             raise damaged(segment.name, "it is missing") from None
 
-    def events(self, segment: Segment, pos: int) -> Iterator[tuple[int, bytes]]:
-        """The events of a segment from an offset of its log file on, in pieces of whole events.
+    def _content(self, segment: StoredSegment, start: int, end: int, pos: int) -> Iterator[tuple[int, bytes]]:
+        """The log in a segment, from an offset on, in pieces of whole events, each with its offset.
 
         Args:
             segment: the segment.
+            start: offset of its first byte.
+            end: offset of its last byte's end.
             pos: an offset between two events.
-
-        Returns:
-            For each piece its offset and its bytes.
-
-        Raises:
-            StateError: the segment is damaged.
         """
-        at = segment.start
+        at = start
 
         def skips(kind: int, size: int) -> bool:
             return kind != EVENTS or at + size <= pos
@@ -252,15 +267,15 @@ class Archive:
                 if frame.kind != EVENTS:
                     continue
                 before, at = at, at + frame.size
-                if at > segment.end:
+                if at > end:
                     break
                 if frame.data is not None:
                     cut = max(pos - before, 0)
                     yield before + cut, frame.data[cut:]
-        if at != segment.end:
+        if at != end:
             raise damaged(segment.name, "its events do not end where the manifest says")
 
-    def index(self, segment: Segment) -> bytes:
+    def index(self, segment: S) -> bytes:
         """The index of a segment's transactions, as its writer gave it.
 
         Only the index is read and checked, by its own digest: it is small.
@@ -276,14 +291,35 @@ class Archive:
         raise damaged(segment.name, "it has no index")
 
 
-def _require_next(before: Segment, segment: Segment) -> None:
+class Archive(LogArchive[Segment]):
+    """An archive of a binary log: see `LogArchive`."""
+
+    log, segment = BINLOG, Segment
+
+    def events(self, segment: Segment, pos: int) -> Iterator[tuple[int, bytes]]:
+        """The events of a segment from an offset of its log file on, in pieces of whole events.
+
+        Args:
+            segment: the segment.
+            pos: an offset between two events.
+
+        Returns:
+            For each piece its offset and its bytes.
+
+        Raises:
+            StateError: the segment is damaged.
+        """
+        return self._content(segment, segment.start, segment.end, pos)
+
+
+def _require_next(before: StoredSegment, segment: StoredSegment) -> None:
     """Check that a segment follows the one before it."""
     if segment.number != before.number + 1:
         why = f"number {segment.number} follows {before.number}: segments between them are missing"
     elif segment.previous != before.digest:
         why = "it was not written behind the one before it"
     elif not segment.begins and not segment.continues(before):
-        why = f"it begins at `{segment.file}:{segment.start}`, behind `{before.file}:{before.end}`"
+        why = f"it begins at `{segment.bounds[0]}`, behind `{before.bounds[1]}`"
     else:
         return
     raise damaged(segment.name, why)

@@ -1,28 +1,30 @@
-"""Removing what an archive need not keep any longer: whole log files, the oldest first, never the newest."""
+"""Removing what an archive need not keep any longer: the oldest first, whole log files, never the newest."""
 
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
-from tailrace.sources.archive.archive import Archive, now_us
+from tailrace.sources.archive.archive import Archive, LogArchive, now_us
 from tailrace.sources.archive.bases import bases, remove_bases
 
 
-def expire(archive: Archive, seconds: float) -> int:
-    """Remove the log files whose last segment was written longer ago; return the number of segments.
+def expire(archive: LogArchive[Any], seconds: float) -> int:
+    """Remove the segments that were written longer ago; return their number.
 
     A log file stays or goes as a whole, as streams begin at a file's head. The caller has locked the archive.
     """
     limit_us = now_us() - int(seconds * 1_000_000)
-    files = [list(segments) for _, segments in groupby(archive.segments, key=lambda s: (s.server, s.file))]
+    units = [list(segments) for _, segments in groupby(archive.segments, key=lambda s: s.unit)]
     count = 0
-    for segments in files[:-1]:
+    for segments in units[:-1]:
         if segments[-1].written_us >= limit_us:
             break
         count += len(segments)
     if count:
         archive.forget(count)
-        _forget_bases(archive)
+        if isinstance(archive, Archive):
+            _forget_bases(archive)
     return count
 
 

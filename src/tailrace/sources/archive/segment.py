@@ -1,15 +1,17 @@
-"""What a manifest says of a segment: a part of one file of a server's log, byte by byte.
+"""What a manifest says of a segment: a part of a server's log.
 
-A segment begins and ends between two transactions, or at an end of its log file. Segments are numbered from
-0; each names the digest of the one before it, so that none can be missing, exchanged or changed unseen.
+A segment begins and ends between two transactions. Segments are numbered from 0; each names the digest of the
+one before it, so that none can be missing, exchanged or changed unseen. `Segment` is a part of one file of a
+binary log, byte by byte; `tailrace.sources.postgres.archiving.segment` has PostgreSQL's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 #: A log file's first event is behind its magic number.
 FILE_HEAD = 4
@@ -19,21 +21,14 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Segment:
-    """A part of one log file.
+class StoredSegment(ABC):
+    """What manifests say of every kind of segment.
 
     Args:
         number: its place in the archive.
         token: tells its file from one that another writer gave the same number.
         begins: whether a section begins with it: the log before it is not, or not wholly, in the archive.
         server: the server whose log it is of.
-        file: the log file.
-        start: offset of its first event.
-        end: offset of its last event's end.
-        checksum: whether its events end in a CRC32.
-        closed: whether the log file ends with it.
-        gtids: the GTIDs in the log before it.
-        gtids_after: those in the log up to its end.
         transactions: how many it has.
         first_us: when its first transaction was committed, microseconds since 1970 UTC; 0: it has none.
         last_us: when its last one was.
@@ -47,13 +42,6 @@ class Segment:
     token: str
     begins: bool
     server: str
-    file: str
-    start: int
-    end: int
-    checksum: bool
-    closed: bool
-    gtids: str
-    gtids_after: str
     transactions: int
     first_us: int
     last_us: int
@@ -68,21 +56,29 @@ class Segment:
         return segment_name(self.number, self.token)
 
     @property
-    def file_number(self) -> int:
-        """The number in the log file's name."""
-        return int(self.file.rpartition(".")[2])
+    @abstractmethod
+    def bounds(self) -> tuple[str, str]:
+        """Where it begins and ends, for people."""
 
     @property
-    def behind(self) -> tuple[str, int]:
-        """Log file and offset at which the log goes on."""
-        return (next_file(self.file), FILE_HEAD) if self.closed else (self.file, self.end)
+    @abstractmethod
+    def unit(self) -> Hashable:
+        """Neighbours of the same unit expire together."""
+
+    @abstractmethod
+    def continues(self, before: Self) -> bool:
+        """Whether the log goes on from the end of `before` to this segment without a gap."""
+
+    @abstractmethod
+    def _is_possible(self) -> bool:
+        """Whether a segment can have such values."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Segment:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `to_json` wrote. Raises ValueError: it is something else."""
         types = {field.name: str(field.type) for field in fields(cls)}
         if value.keys() != types.keys() or any(
@@ -92,15 +88,57 @@ class Segment:
         found = cls(**value)
         previous_is_digest = not found.previous or _DIGEST.fullmatch(found.previous)
         if not (
-            0 <= found.start < found.end < 1 << 62
-            and found.number >= 0
-            and _LOG_FILE.fullmatch(found.file)
+            found.number >= 0
             and _DIGEST.fullmatch(found.digest)
             and _TOKEN.fullmatch(found.token)
             and previous_is_digest
+            and found._is_possible()
         ):
             raise ValueError("values that no segment has")
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment(StoredSegment):
+    """A part of one file of a binary log.
+
+    Args:
+        file: the log file.
+        start: offset of its first event.
+        end: offset of its last event's end.
+        checksum: whether its events end in a CRC32.
+        closed: whether the log file ends with it.
+        gtids: the GTIDs in the log before it.
+        gtids_after: those in the log up to its end.
+    """
+
+    file: str
+    start: int
+    end: int
+    checksum: bool
+    closed: bool
+    gtids: str
+    gtids_after: str
+
+    @property
+    def file_number(self) -> int:
+        """The number in the log file's name."""
+        return int(self.file.rpartition(".")[2])
+
+    @property
+    def behind(self) -> tuple[str, int]:
+        """Log file and offset at which the log goes on."""
+        return (next_file(self.file), FILE_HEAD) if self.closed else (self.file, self.end)
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """Log file and offsets."""
+        return f"{self.file}:{self.start}", f"{self.file}:{self.end}"
+
+    @property
+    def unit(self) -> Hashable:
+        """The log file: streams begin at a file's head."""
+        return self.server, self.file
 
     def continues(self, before: Segment) -> bool:
         """Whether the log goes on from the end of `before` to this segment without a gap."""
@@ -109,6 +147,9 @@ class Segment:
         if self.file == before.file:
             return not before.closed and self.start == before.end
         return self.start == FILE_HEAD and self.file == next_file(before.file)
+
+    def _is_possible(self) -> bool:
+        return 0 <= self.start < self.end < 1 << 62 and _LOG_FILE.fullmatch(self.file) is not None
 
 
 def segment_name(number: int, token: str) -> str:

@@ -5,14 +5,30 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import ExitStack, suppress
-from typing import BinaryIO
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
-from tailrace.sources.archive.archive import Archive
+from tailrace.sources.archive.archive import LogArchive
 from tailrace.sources.archive.sealing import EVENTS, INDEX, SealedWriter
 from tailrace.sources.archive.segment import segment_name
 
 #: Bytes of events in a frame; an event that is larger has a frame of its own.
 _FRAME_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivingLimits:
+    """When a segment is complete, and what is kept.
+
+    Args:
+        segment_bytes: bytes of log after which it is.
+        seconds: its age after which it is.
+        expire_s: what was written longer ago is removed; None: nothing is.
+    """
+
+    segment_bytes: int = 64 << 20
+    seconds: float = 60.0
+    expire_s: float | None = None
 
 
 class _AbandonedError(Exception):
@@ -45,7 +61,7 @@ class SegmentWriter:
         token: of the segment's file.
     """
 
-    def __init__(self, archive: Archive, number: int) -> None:
+    def __init__(self, archive: LogArchive[Any], number: int) -> None:
         self._stack = ExitStack()
         self.token = os.urandom(8).hex()
         name = segment_name(number, self.token)

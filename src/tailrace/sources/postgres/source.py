@@ -164,7 +164,7 @@ class PostgresSource(Source):
         return starting_position(replace(self._options, starting_position="initial"), self._snapshots)
 
     def has_log(self, position: PostgresPosition) -> bool:
-        """Whether the server's log has the position, and the stream's slot holds it from there on."""
+        """Whether the server's log has the position, and its slot or the archive holds it from there on."""
         return holds_log(self._options, position)
 
     def ending_position(self, text: str, position: PostgresPosition) -> PostgresPosition:

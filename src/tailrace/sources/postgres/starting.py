@@ -4,7 +4,10 @@ initial    at an exported snapshot, which the first batch reads
 snapshot   the same, without a slot: no log is read
 latest     at the end of the log
 earliest   at the start of the slot, which was created beforehand
-lsn:X/Y    at this position, if the slot holds it
+lsn:X/Y    at this position, if the slot or the archive holds it
+timestamp  at the first transaction in the archive that was committed then or later
+
+With an archive, `earliest` is where that begins, and a new slot is a copy of the archive's.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from dataclasses import replace
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, TransientSourceError
 from tailrace.sources import network
+from tailrace.sources.postgres.archiving.archived import archived_log
+from tailrace.sources.postgres.archiving.starting import archived_start
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import mark, slot, timeline
@@ -34,10 +39,10 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
         TailraceError: the server refuses, or cannot be reached.
     """
     start = options.starting_position
+    if (archived := archived_start(options)) is not None:
+        return archived
     if start != "snapshot":
-        waits, made = retrying(options, _Slot(options).begin, "creating the replication slot")
-        if waits is not None:  # each further try would wait as long without a word
-            raise waits
+        made = begin_slot(options)
     if start in ("initial", "snapshot"):
         first = snapshots.next(START_WAIT_S)
         if first is None:
@@ -62,6 +67,20 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
     return replace(made, lsn=at, timeline="")
 
 
+def begin_slot(options: SourceOptions) -> PostgresPosition:
+    """Where the slot begins; it is created if there is none.
+
+    Raises:
+        ConfigError: it cannot serve the stream.
+        PositionLostError: the server has invalidated it.
+        TailraceError: the server refuses, or cannot be reached.
+    """
+    waits, made = retrying(options, _Slot(options).begin, "creating the replication slot")
+    if waits is not None:  # each further try would wait as long without a word
+        raise waits
+    return made
+
+
 def drop_lost_slot(options: SourceOptions) -> None:
     """Remove the stream's slot if the server has invalidated it: it cannot be read again.
 
@@ -77,23 +96,29 @@ def drop_lost_slot(options: SourceOptions) -> None:
                 return
             slot.require_ours(existing, options)
             system = timeline.read(connection, options).server
-            _Slot(options).require_mark(mark.read(connection, options.publication), system)
+            mark.require(mark.read(connection, options.publication), options.slot, system)
             slot.drop(connection, options.slot)
 
     retrying(options, run, "removing the lost replication slot")
 
 
 def holds_log(options: SourceOptions, position: PostgresPosition) -> bool:
-    """Whether the server's log has a position, and the stream's slot holds the log from there on."""
+    """Whether the server's log has a position, and its slot or the archive holds the log from there on."""
 
     def run() -> bool:
         with connect(options, purpose="asking for the slot", replication=True) as connection:
+            history = timeline.read(connection, options)
             try:
-                history = timeline.read(connection, options)
                 history.require(position, options)
-                slot.require_from(connection, options, position, history)
             except PositionLostError:
                 return False
+            try:
+                slot.require_from(connection, options, position, history)
+            except PositionLostError:
+                return (
+                    options.archive is not None
+                    and archived_log(connection, options, position).end is not None
+                )
             return True
 
     return retrying(options, run, "asking for the slot")
@@ -201,19 +226,7 @@ class _Slot:
                     code="TR-4205",
                 )
             if options.starting_position in ("initial", "latest") and not self._tried:
-                self.require_mark(mark.read(connection, options.publication), history.server)
+                mark.require(mark.read(connection, options.publication), options.slot, history.server)
             if existing.is_lost or existing.confirmed is None:
                 raise slot.lost(options.slot, "the server has invalidated it")
             return None, history.position(existing.confirmed)
-
-    def require_mark(self, found: mark.Mark | None, system: str) -> None:
-        """Refuse a slot without a mark. A stream that crashed before its first batch left a marked one."""
-        name = self._options.slot
-        if found is None or not found.names(name, system):
-            raise ConfigError(
-                f"replication slot `{name}` already exists, and this stream did not create it",
-                "it has no mark of a stream: its reader would lose what this stream reads",
-                f"{slot.dropping(name)}; -- if nobody needs it; or set slotName to another name; or, to read "
-                "a slot that was created for this stream, set startingPosition to earliest",
-                code="TR-4202",
-            )

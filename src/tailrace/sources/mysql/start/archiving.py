@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
@@ -25,6 +25,7 @@ from tailrace.failpoints import failpoint
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.expiry import expire
 from tailrace.sources.archive.segment import FILE_HEAD, Segment
+from tailrace.sources.archive.writing import ArchivingLimits
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.history import require_history
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, no_log
@@ -40,21 +41,6 @@ T = TypeVar("T")
 _POLL_S = 0.2
 #: Errors that say that the server no longer has the log from a position on, or never had it.
 _LOST = frozenset({"TR-4101", "TR-4102"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchivingLimits:
-    """When a segment is complete, and what is kept.
-
-    Args:
-        segment_bytes: bytes of log after which it is.
-        seconds: its age after which it is.
-        expire_s: log files are removed whose newest segment is older; None: none is.
-    """
-
-    segment_bytes: int = 64 << 20
-    seconds: float = 60.0
-    expire_s: float | None = None
 
 
 class BinlogArchiver:

@@ -8,6 +8,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
+from tailrace.sources.postgres.checks.archive_check import archive_findings
 from tailrace.sources.postgres.checks.table_checks import TableChecks
 from tailrace.sources.postgres.connection import Connection, connect, translate
 from tailrace.sources.postgres.protocol.literal import identifier, string
@@ -59,6 +60,7 @@ class PostgresPreflight(Preflight[Connection]):
             yield from self._replication_slot()
             yield from self._retention()
             yield from self._standbys()
+            yield from archive_findings(self._options, self._connection)
         yield from self._long_transactions()
         yield from TableChecks(self._options, self._connection, self._user, self._is_super).run()
 
@@ -170,18 +172,25 @@ class PostgresPreflight(Preflight[Connection]):
             )
         elif found.is_lost:
             refreshes = self._options.on_position_lost == "refresh"
+            goes_on = refreshes or self._options.archive is not None
             yield Finding(
                 name,
                 f"invalidated by the server ({found.reason or found.wal_status})",
-                "a slot that holds the log; a stream that used it "
-                + ("reads its tables again, with a new slot" if refreshes else "cannot continue"),
+                "a slot that holds the log; a stream that used it " + self._without_slot(refreshes=refreshes),
                 f"SELECT pg_drop_replication_slot({string(found.name)}); -- or onPositionLost: refresh",
-                Severity.WARNING if refreshes else Severity.ERROR,
+                Severity.WARNING if goes_on else Severity.ERROR,
                 code="TR-4201",
             )
         else:
             used = f"read by process {found.active_pid}, " if found.active_pid else ""
             yield Finding(name, f"{used}holds {found.held_bytes} bytes of WAL", "")
+
+    def _without_slot(self, *, refreshes: bool) -> str:
+        """What a stream does whose slot is lost."""
+        again = "reads its tables again, with a new slot"
+        if self._options.archive is not None:
+            return f"goes on with the archive; if that lacks the log, it {again if refreshes else 'ends'}"
+        return again if refreshes else "cannot continue"
 
     def _retention(self) -> Iterator[Finding]:
         name = "max_slot_wal_keep_size"

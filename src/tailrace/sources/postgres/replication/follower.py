@@ -27,11 +27,12 @@ from tailrace.errors import TailraceError
 from tailrace.model.table import TableId
 from tailrace.sources.base import LogRange
 from tailrace.sources.follower import LogFollower
+from tailrace.sources.postgres.archiving.archived import open_log
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication.held import HeldLog
 from tailrace.sources.postgres.replication.incoming import Incoming
-from tailrace.sources.postgres.replication.stream import ReplicationStream
+from tailrace.sources.postgres.replication.stream import LogStream
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.wire.index import Contradicted, Described, Differs, Indexed, Truncation
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
@@ -143,7 +144,7 @@ class WalFollower(LogFollower):
         #: The log that is read, None before the first connection; may be outdated after a lost connection.
         self._history: History | None = None
         self._incoming: Incoming | None = None
-        self._stream: ReplicationStream | None = None
+        self._stream: LogStream | None = None
         #: Offset behind the last transaction that has ended.
         self._ended = 0
 
@@ -346,9 +347,9 @@ class WalFollower(LogFollower):
                 self._stream = None
             stream.close()
 
-    def _open(self, start: PostgresPosition) -> ReplicationStream:
+    def _open(self, start: PostgresPosition) -> LogStream:
         self._require_open()
-        return ReplicationStream(self._options, start, binary=self._binary, own_slot=True)
+        return open_log(self._options, start, binary=self._binary, own_slot=True)
 
     def _pause(self, seconds: float) -> None:
         """Wait, but not beyond `close`."""

@@ -10,7 +10,7 @@ from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.bounds import LONGEST_ROW
-from tailrace.sources.postgres.replication.stream import ReplicationStream
+from tailrace.sources.postgres.replication.stream import LogStream
 from tailrace.sources.postgres.wire.index import Contradicted, Differs, Indexed, LogIndex
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
@@ -36,7 +36,7 @@ class Incoming:
 
     def __init__(
         self,
-        stream: ReplicationStream,
+        stream: LogStream,
         captures: Callable[[TableId], bool],
         start: int,
         wants_message: Callable[[str], bool],

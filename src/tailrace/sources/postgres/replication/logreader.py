@@ -1,4 +1,4 @@
-"""A range of the log that a task reads by itself, through a temporary copy of the stream's slot.
+"""A range of the log that a task reads by itself: through a copy of the stream's slot, or from an archive.
 
 For events that the driver does not hold: a transaction that is larger than its memory, a batch that is
 repeated after a crash, the log between a batch and the later snapshot that its rows are reconstructed from.
@@ -15,10 +15,10 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.kernels.memory import SLACK
+from tailrace.sources.postgres.archiving.archived import open_log
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication.incoming import Incoming
-from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.wire.kernels import messages as ms
 
 _PATIENCE_S = 1.0
@@ -41,9 +41,9 @@ class LogReader:
         self, options: SourceOptions, start: PostgresPosition, end: PostgresPosition, *, binary: bool
     ) -> None:
         self._end = end.lsn
-        self._stream: ReplicationStream = retrying(
+        self._stream = retrying(
             options,
-            lambda: ReplicationStream(options, start, binary=binary, own_slot=False),
+            lambda: open_log(options, start, binary=binary, own_slot=False),
             "reading the log by a copy of the slot",
         )
         self.history = self._stream.history

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from pg8000.exceptions import DatabaseError
 
+from tailrace.errors import ConfigError
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.protocol.literal import identifier, string
@@ -84,6 +85,23 @@ def add(connection: Connection, publication: str, slot: str, system: str) -> boo
         return Mark(system, tuple(sorted({*others, slot})))
 
     return _change(connection, publication, with_slot)
+
+
+def require(found: Mark | None, slot: str, system: str) -> None:
+    """Refuse a slot without a mark. A stream that crashed before its first batch left a marked one.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if found is None or not found.names(slot, system):
+        raise ConfigError(
+            f"replication slot `{slot}` already exists, and this stream did not create it",
+            "it has no mark of a stream: its reader would lose what this stream reads",
+            f"SELECT pg_drop_replication_slot({string(slot)}); -- if nobody needs it; or set slotName to "
+            "another name; or, to read a slot that was created for this stream, set startingPosition to "
+            "earliest",
+            code="TR-4202",
+        )
 
 
 def remove(connection: Connection, publication: str, slot: str) -> None:

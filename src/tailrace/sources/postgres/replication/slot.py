@@ -136,17 +136,25 @@ def create_for_snapshot(connection: Connection) -> tuple[int, str]:
     return parse_lsn(row[1]), str(row[2])
 
 
-def copy(connection: Connection, name: str) -> str:
-    """Create a temporary copy of a slot, for this replication connection to read; returns its name.
+def copy(connection: Connection, name: str, to: str | None = None) -> str:
+    """Create a copy of a slot; returns its name.
+
+    Args:
+        connection: a replication connection.
+        name: the slot.
+        to: the copy's name; None: a temporary one, for this connection to read.
 
     Raises:
         PositionLostError: the slot does not exist, or no longer.
     """
-    copied = f"tailrace_copy_{uuid.uuid4().hex[:12]}"
+    copied = to or f"tailrace_copy_{uuid.uuid4().hex[:12]}"
+    is_temporary = "false" if to else "true"
     try:
         connection.wait_for(
-            f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)"
+            f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, {is_temporary})"
         )
+        if to and connection.version >= 17 and not in_recovery(connection):
+            connection.rows(f"ALTER_REPLICATION_SLOT {identifier(to)} (FAILOVER true)")
     except DatabaseError as error:
         if sqlstate(error) in ("42704", "55000", "0A000"):
             raise lost(name, str(error.args[0].get("M", ""))) from error

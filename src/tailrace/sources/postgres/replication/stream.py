@@ -18,6 +18,7 @@ import socket
 import ssl
 import struct
 import time
+from typing import Protocol
 
 from pg8000.exceptions import DatabaseError
 
@@ -36,21 +37,61 @@ _STATUS_S = 1.0
 EPOCH_US = 946_684_800_000_000
 
 
+class LogStream(Protocol):
+    """The bytes of the log from a position on, wherever they come from.
+
+    Attributes:
+        doing: what it does, for errors.
+        history: the log that is read.
+    """
+
+    doing: str
+    history: timeline.History
+
+    def refusal(self, payload: bytes) -> TailraceError:
+        """The error for an ErrorResponse within the stream."""
+
+    def receive(self, room: memoryview, timeout_s: float) -> int:
+        """Receive into `room`; return the number of bytes, 0 on a timeout or when `wake` was called."""
+
+    def received(self, lsn: int) -> None:
+        """Note that all below `lsn` has been received."""
+
+    def confirm(self, lsn: int) -> None:
+        """Confirm that nothing below `lsn` is needed."""
+
+    def wake(self) -> None:
+        """End a waiting `receive`; may be called by another thread."""
+
+    def send_feedback(self) -> None:
+        """Send our position to the server, and request its own."""
+
+    def close(self) -> None:
+        """End the stream."""
+
+
 class ReplicationStream:
-    """The log from a position on.
+    """The log from a position on: see `LogStream`.
 
     Args:
         options: the server.
         start: where it begins.
         binary: whether to request values in binary form.
         own_slot: read the stream's slot; else a temporary copy of it, for readers next to the stream.
+        all_messages: whether to request logical messages although the options capture none.
 
     Attributes:
         history: the log that is read.
     """
 
     def __init__(
-        self, options: SourceOptions, start: PostgresPosition, *, binary: bool, own_slot: bool
+        self,
+        options: SourceOptions,
+        start: PostgresPosition,
+        *,
+        binary: bool,
+        own_slot: bool,
+        all_messages: bool = False,
     ) -> None:
         self.doing = f"reading the log of `{options.database}` from {start}"
         self._options = options
@@ -61,13 +102,15 @@ class ReplicationStream:
         try:
             self.history = timeline.read(self._connection, options)
             self.history.require(start, options)
-            slot.require_from(self._connection, options, start, self.history)
+            found = slot.require_from(self._connection, options, start, self.history)
+            #: A slot that is moved back would leave out, without a word, what the server has removed.
+            self._floor = found.confirmed or 0
             name = options.slot if own_slot else slot.copy(self._connection, options.slot)
             self._connection.begin_copy(
                 f"START_REPLICATION SLOT {identifier(name)} LOGICAL {lsn_text(start.lsn)} ("
                 f"proto_version '1', publication_names {string(identifier(options.publication))}"
                 f"{', binary ' + string('true') if binary else ''}"
-                f"{', messages ' + string('true') if options.has_messages else ''})"
+                f"{', messages ' + string('true') if options.has_messages or all_messages else ''})"
             )
         except DatabaseError as error:
             self._connection.close()
@@ -135,7 +178,7 @@ class ReplicationStream:
 
     def confirm(self, lsn: int) -> None:
         """Confirm that nothing below `lsn` is needed; the next `receive` sends that to the server."""
-        if lsn > self._confirmed:
+        if lsn > max(self._confirmed, self._floor):
             self._confirmed = lsn
             self._told_at = 0.0
 

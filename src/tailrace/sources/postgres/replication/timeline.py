@@ -104,6 +104,11 @@ class History:
             code="TR-4102",
         )
 
+    def is_same_server(self, other: History) -> bool:
+        """Whether the same server tells both, and was neither promoted nor restarted between."""
+        mine, its = ((h.server, h.switches, h.timeline, h.started) for h in (self, other))
+        return mine == its
+
     def goes_beyond(self, position: PostgresPosition) -> bool:
         """Whether the server has been promoted behind `position`."""
         return bool(self.timeline and position.timeline) and position.timeline != self._name_at(self.end)

@@ -197,3 +197,29 @@ def seek(p, end, wanted):
             break
         p += 1 + n
     return p
+
+
+@entry("int64(int64,int64,int64,int64)")
+def seek_use(p, end, slots, mask):
+    """Address of the first message that describes, truncates or awaits a relation; else of an incomplete one.
+
+    Args:
+        p: address of a message, of no streamed block.
+        end: address behind the last byte.
+        slots: address of the relations' hash table, `mask` + 1 entries; slot 1: its changes are awaited.
+        mask: see `slots`.
+    """
+    while end - p >= FRAME:
+        n = be32(p + 1)
+        if n < 4 or end - p - 1 < n:
+            break
+        if n >= 4 + XLOG + 5 and ld8(p) == 100 and ld8(p + FRAME) == 119:
+            what = ld8(p + FRAME + XLOG)
+            if what == RELATION or what == TRUNCATE:
+                break
+            if what == INSERT or what == UPDATE or what == DELETE:
+                slot = slot_of(be32(p + FRAME + XLOG + 1), slots, mask)
+                if ld64(slot) != 0 and ld64(slot + 8) == 1:
+                    break
+        p += 1 + n
+    return p
