@@ -37,7 +37,7 @@ from tailrace.sources.mysql.wire.schema.tablemap import parse_table_map
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tests.fuzz import guarded
 from tests.fuzz.mutate import FIRST, broken, broken_log, events
-from tests.fuzz.postgres import copies, pgoutput_index, pgoutput_streams
+from tests.fuzz.postgres import archived_sessions, copies, pgoutput_index, pgoutput_streams
 
 #: Recorded logs: of the decoder's tests, of the index's tests, and of `tests.fuzz.record`.
 _TESTS = Path(__file__).parent.parent
@@ -297,6 +297,7 @@ SUBJECTS: dict[str, Callable[[random.Random], None]] = {
         bombs,
         pgoutput_streams,
         pgoutput_index,
+        archived_sessions,
         copies,
     )
 }

@@ -8,6 +8,7 @@ messages how a table's columns have changed since their position: they must come
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -100,4 +101,6 @@ def _relation(message: bytes) -> Relation:
 
 def _truncated(body: bytes) -> list[int]:
     count = int.from_bytes(body[:4], "big")
-    return [int(oid) for oid in np.frombuffer(body, ">u4", count, 5)]
+    if len(body) < 5 + 4 * count:
+        raise DecodeError("a TRUNCATE of the log is malformed", f"it names {count} relations", code="TR-5201")
+    return list(struct.unpack_from(f">{count}I", body, 5))
