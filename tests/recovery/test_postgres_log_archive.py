@@ -142,7 +142,7 @@ def test_archive_equals_what_the_server_sends_whatever_the_size_of_its_segments(
     kinds = {"whole": {}, "small": {"segment_bytes": 2000}, "sealed": {"key": Secret(KEY)}}
     for name, given in kinds.items():
         archive_wal_to_end(options, tmp_path / name, **given)
-    begin = begin_slot(
+    begin_slot(
         replace(options, slot_name="reference", publication_name="tailrace", starting_position="earliest")
     )
     write(run)
@@ -157,16 +157,6 @@ def test_archive_equals_what_the_server_sends_whatever_the_size_of_its_segments(
     assert len(small) > len(found["whole"].segments) + 5
     for before, segment in pairwise(small):
         assert segment.continues(before)
-    # a session that begins anywhere gets what the server would send it: each description where it is needed
-    log_end = replace(log_end_position(options), lsn=small[-1].end)
-    commits = [lsn for s in small for lsn in found["small"].transactions(s).column("commit_lsn").to_pylist()]
-    for lsn in [lsn for lsn in commits if lsn >= begin.lsn][:: len(commits) // 10]:
-        start = replace(log_end, lsn=lsn)
-        with closing(connect(options, purpose="a test", replication=True)) as connection:
-            log = ArchivedLog(found["small"], timeline.read(connection, options), start)
-        got = transactions(messages_of(b"".join(log.bytes_after(start))))
-        assert got == sent_by_server(options, "reference", log_end, start)[: len(got)]
-        assert got[-1] == expected[-1]
     # nothing new: no transaction is written again
     again = archive_wal_to_end(options, tmp_path / "small")
     assert again.segments[: len(small)] == small
@@ -178,6 +168,32 @@ def test_archive_equals_what_the_server_sends_whatever_the_size_of_its_segments(
             f"WHERE slot_name = '{archive.slot}'"
         )
         assert archive.segments[0].start < int(confirmed[0][0]) <= archive.segments[-1].end
+
+
+@pytest.mark.slow
+def test_session_that_begins_anywhere_in_the_archive_gets_what_the_server_would_send_it(
+    postgres, postgres_database, run, tmp_path, monkeypatch
+):
+    options = options_for(postgres, postgres_database, "public.*")
+    archive_wal_to_end(options, tmp_path, segment_bytes=2000)
+    begin = begin_slot(
+        replace(options, slot_name="anywhere", publication_name="tailrace", starting_position="earliest")
+    )
+    write(run)
+    monkeypatch.setattr(incoming, "_RECEIVE", 4_000)
+    archive = archive_wal_to_end(options, tmp_path, segment_bytes=2000)
+    log_end = replace(log_end_position(options), lsn=archive.segments[-1].end)
+    commits = [
+        lsn for s in archive.segments for lsn in archive.transactions(s).column("commit_lsn").to_pylist()
+    ]
+    commits = [lsn for lsn in commits if lsn >= begin.lsn]
+    for lsn in commits[:: len(commits) // 10]:
+        start = replace(log_end, lsn=lsn)
+        with closing(connect(options, purpose="a test", replication=True)) as connection:
+            log = ArchivedLog(archive, timeline.read(connection, options), start)
+        got = transactions(messages_of(b"".join(log.bytes_after(start))))
+        assert got
+        assert got == sent_by_server(options, "anywhere", log_end, start)[: len(got)]
 
 
 def snapshot_read(engine):
