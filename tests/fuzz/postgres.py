@@ -8,7 +8,7 @@ from functools import cache
 from unittest import mock
 
 from tailrace.kernels import columns, imagebuffers
-from tailrace.sources.postgres.archiving import session
+from tailrace.sources.postgres.replication.archive import session
 from tailrace.sources.postgres.wire import pgoutput
 from tailrace.sources.postgres.wire.index import LogIndex
 from tailrace.sources.postgres.wire.kernels import arrays, copy
@@ -74,7 +74,7 @@ def archived_sessions(r: random.Random) -> None:
     """Sessions from an archive that begin anywhere in a broken stream: nothing of it is lost."""
     data = _broken_stream(r)
     cut = r.choice([0, len(data), *(len(m) for m in _messages("text")[:1]), r.randrange(len(data))])
-    described = session.Described()
+    described = session.Descriptions()
     with mock.patch.object(session, "np", guarded.GuardedNumpy()):
         described.learn(data[:cut])
         found = b"".join(described.sent(data[cut:]))

@@ -13,12 +13,12 @@ from pg8000.exceptions import DatabaseError
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, PositionLostError, PreflightError
 from tailrace.sources.postgres.archiving import builder
-from tailrace.sources.postgres.archiving.archived import ArchivedLog
-from tailrace.sources.postgres.archiving.segment import WalArchive
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import connect
 from tailrace.sources.postgres.position import parse_lsn
 from tailrace.sources.postgres.replication import incoming, timeline
+from tailrace.sources.postgres.replication.archive.archived import ArchivedLog
+from tailrace.sources.postgres.replication.archive.segment import WalArchive
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.starting import begin_slot, log_end_position

@@ -20,7 +20,7 @@ from tailrace.sources.archive.segment import Segment
 from tailrace.sources.archive.writing import ArchivingLimits
 from tailrace.sources.mysql.start.archiving import BinlogArchiver
 from tailrace.sources.postgres.archiving.archiver import WalArchiver
-from tailrace.sources.postgres.archiving.segment import WalArchive
+from tailrace.sources.postgres.replication.archive.segment import WalArchive
 from tests.support.wait import wait_until
 
 

@@ -130,7 +130,7 @@ def archive(
     with Store(where).locked(), stop_on_signals(lambda: click.echo("stopping", err=True)) as stop:
         if is_postgres:
             from tailrace.sources.postgres.archiving.archiver import WalArchiver  # noqa: PLC0415
-            from tailrace.sources.postgres.archiving.segment import WalArchive  # noqa: PLC0415
+            from tailrace.sources.postgres.replication.archive.segment import WalArchive  # noqa: PLC0415
 
             archive = WalArchive(where, key, create=True)
             click.echo(f"replication slot {archive.slot}")
@@ -152,7 +152,7 @@ def archive(
 def _opened(options: SourceOptions, where: str, key: Secret | None) -> LogArchive[Any]:
     """The archive of a source."""
     if options.dialect == "postgresql":
-        from tailrace.sources.postgres.archiving.segment import WalArchive  # noqa: PLC0415
+        from tailrace.sources.postgres.replication.archive.segment import WalArchive  # noqa: PLC0415
 
         return WalArchive(where, key)
     from tailrace.sources.archive.archive import Archive  # noqa: PLC0415

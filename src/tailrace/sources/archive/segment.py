@@ -2,7 +2,7 @@
 
 A segment begins and ends between two transactions. Segments are numbered from 0; each names the digest of the
 one before it, so that none can be missing, exchanged or changed unseen. `Segment` is a part of one file of a
-binary log, byte by byte; `tailrace.sources.postgres.archiving.segment` has PostgreSQL's.
+binary log, byte by byte; `tailrace.sources.postgres.replication.archive.segment` has PostgreSQL's.
 """
 
 from __future__ import annotations

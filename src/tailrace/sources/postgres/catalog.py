@@ -25,9 +25,9 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.postgres.connection import Connection, translate
-from tailrace.sources.postgres.contents import Contents, Partition, StoredColumn
 from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
+from tailrace.sources.postgres.wire.contents import Contents, Partition, StoredColumn
 from tailrace.sources.postgres.wire.shapes import Shape, ShapeColumn
 from tailrace.sources.postgres.wire.type_values import FIRST_OF_USERS, TYPE_VALUES_QUERY, type_values
 from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes

@@ -18,11 +18,11 @@ from dataclasses import replace
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, TransientSourceError
 from tailrace.sources import network
-from tailrace.sources.postgres.archiving.archived import archived_log
-from tailrace.sources.postgres.archiving.starting import archived_start
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import mark, slot, timeline
+from tailrace.sources.postgres.replication.archive.archived import archived_log
+from tailrace.sources.postgres.replication.archive.starting import archived_start
 from tailrace.sources.postgres.replication.waiting import Watch
 from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 

@@ -25,12 +25,12 @@ from tailrace.errors import ConfigError, PositionLostError, TailraceError
 from tailrace.failpoints import failpoint
 from tailrace.sources.archive.expiry import expire
 from tailrace.sources.archive.writing import ArchivingLimits
-from tailrace.sources.postgres.archiving.archived import require_same
 from tailrace.sources.postgres.archiving.builder import WalSegmentBuilder
-from tailrace.sources.postgres.archiving.segment import WalArchive, WalSegment
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import publication
+from tailrace.sources.postgres.replication.archive.archived import require_same
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.source import PostgresSource

@@ -8,7 +8,12 @@ import numpy as np
 
 from tailrace.sources.archive.archive import now_us
 from tailrace.sources.archive.writing import SegmentWriter
-from tailrace.sources.postgres.archiving.segment import WalArchive, WalSegment, index_of, timelines_text
+from tailrace.sources.postgres.replication.archive.segment import (
+    WalArchive,
+    WalSegment,
+    index_of,
+    timelines_text,
+)
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.wire.index import Indexed, LogIndex, done_rows
 from tailrace.sources.postgres.wire.kernels import boundaries as bd

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, StateError, TailraceError
-from tailrace.sources.postgres.archiving.archived import ranges, require_same
-from tailrace.sources.postgres.archiving.segment import WalArchive
 from tailrace.sources.postgres.connection import Connection
 from tailrace.sources.postgres.position import lsn_text
 from tailrace.sources.postgres.replication import slot
+from tailrace.sources.postgres.replication.archive.archived import ranges, require_same
+from tailrace.sources.postgres.replication.archive.segment import WalArchive
 from tailrace.sources.preflight import Finding, Severity
 
 _NEEDED = "an archive of this publication's log, without a gap up to what its slot has"

@@ -27,9 +27,9 @@ from tailrace.errors import TailraceError
 from tailrace.model.table import TableId
 from tailrace.sources.base import LogRange
 from tailrace.sources.follower import LogFollower
-from tailrace.sources.postgres.archiving.archived import open_log
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication.archive.archived import open_log
 from tailrace.sources.postgres.replication.held import HeldLog
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import LogStream

@@ -15,9 +15,9 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.postgres.archiving.archived import open_log
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication.archive.archived import open_log
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.wire.kernels import messages as ms
 

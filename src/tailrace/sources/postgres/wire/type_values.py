@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tailrace.sources.postgres.contents import TypeValues
+from tailrace.sources.postgres.wire.contents import TypeValues
 
 #: From here on, types are those of users: values of others do not change (FirstNormalObjectId).
 FIRST_OF_USERS = 16384

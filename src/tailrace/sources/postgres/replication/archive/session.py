@@ -24,7 +24,7 @@ _SENT, _AWAITED = 0, 1
 _FRONT = ms.FRAME + ms.XLOG
 
 
-class Described:
+class Descriptions:
     """Adds the descriptions that a session lacks."""
 
     def __init__(self) -> None:

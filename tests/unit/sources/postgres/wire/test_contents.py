@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.sources.postgres.contents import Contents, StoredColumn, TypeValues
+from tailrace.sources.postgres.wire.contents import Contents, StoredColumn, TypeValues
 
 LOW = TypeValues(((5, "low"), (6, "high")), ())
 

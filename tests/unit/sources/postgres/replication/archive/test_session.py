@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from tailrace.errors import DecodeError
-from tailrace.sources.postgres.archiving.segment import WalSegment
-from tailrace.sources.postgres.archiving.session import Described
+from tailrace.sources.postgres.replication.archive.segment import WalSegment
+from tailrace.sources.postgres.replication.archive.session import Descriptions
 
 
 def message(letter: bytes, body: bytes) -> bytes:
@@ -33,12 +33,12 @@ BEGIN, COMMIT = message(b"B", bytes(20)), message(b"C", bytes(25))
 KEEPALIVE = b"d" + struct.pack(">I", 22) + b"k" + bytes(17)
 
 
-def sent(described: Described, *pieces: bytes) -> bytes:
+def sent(described: Descriptions, *pieces: bytes) -> bytes:
     return b"".join(part for piece in pieces for part in described.sent(piece))
 
 
 def test_description_comes_before_the_first_change_of_its_relation_and_once():
-    described = Described()
+    described = Descriptions()
     described.learn(BEGIN + relation(1) + insert(1) + relation(2) + COMMIT)
     before = BEGIN + KEEPALIVE
     rest = insert(1) + COMMIT
@@ -48,7 +48,7 @@ def test_description_comes_before_the_first_change_of_its_relation_and_once():
 
 
 def test_description_that_the_archive_has_anew_replaces_the_one_before():
-    described = Described()
+    described = Descriptions()
     described.learn(relation(1) + relation(1, "other"))
     log = BEGIN + relation(1, "newest") + insert(1) + COMMIT
     assert sent(described, log) == log
@@ -57,14 +57,14 @@ def test_description_that_the_archive_has_anew_replaces_the_one_before():
 
 
 def test_truncated_relations_are_described_first():
-    described = Described()
+    described = Descriptions()
     described.learn(relation(1) + relation(2) + relation(3))
     log = BEGIN + truncate(2, 1) + COMMIT
     assert sent(described, log) == BEGIN + relation(2) + relation(1) + truncate(2, 1) + COMMIT
 
 
 def test_many_relations_and_unknown_ones():
-    described = Described()
+    described = Descriptions()
     described.learn(b"".join(relation(oid) for oid in range(1000)))
     log = BEGIN + insert(5000) + insert(999) + COMMIT
     assert sent(described, log) == BEGIN + insert(5000) + relation(999) + insert(999) + COMMIT
@@ -72,12 +72,12 @@ def test_many_relations_and_unknown_ones():
 
 @pytest.mark.parametrize("cut", [3, 20, 35])
 def test_broken_messages_are_errors(cut):
-    described = Described()
+    described = Descriptions()
     described.learn(relation(1))
     with pytest.raises(DecodeError):
         sent(described, BEGIN + insert(1)[:cut])
     with pytest.raises(DecodeError):
-        Described().learn(relation(1)[:cut])
+        Descriptions().learn(relation(1)[:cut])
 
 
 def segment(**given):

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
-from tailrace.sources.postgres.archiving.archived import ensure_slot, require_same
-from tailrace.sources.postgres.archiving.segment import WalArchive, WalSegment
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import slot, timeline
+from tailrace.sources.postgres.replication.archive.archived import ensure_slot, require_same
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
 from tailrace.sources.postgres.replication.timeline import History
 
 

@@ -9,11 +9,11 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.sources.archive.archive import Archive
 from tailrace.sources.archive.writing import SegmentWriter
-from tailrace.sources.postgres.archiving.archived import ArchivedLog, ranges
-from tailrace.sources.postgres.archiving.segment import WalArchive, WalSegment, timelines_text
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication.archive.archived import ArchivedLog, ranges
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment, timelines_text
 from tailrace.sources.postgres.replication.timeline import History
-from tests.unit.sources.postgres.archiving.test_session import segment
+from tests.unit.sources.postgres.replication.archive.test_session import segment
 
 ONE = History("s", (), 1, 1000)
 #: The standby was promoted at 50.

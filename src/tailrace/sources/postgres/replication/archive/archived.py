@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, TailraceError
-from tailrace.sources.postgres.archiving.segment import WalArchive, WalSegment
-from tailrace.sources.postgres.archiving.session import Described
 from tailrace.sources.postgres.connection import Connection, connect
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import mark, slot, timeline
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
+from tailrace.sources.postgres.replication.archive.session import Descriptions
 from tailrace.sources.postgres.replication.stream import LogStream, ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.waits.notices import say
@@ -97,7 +97,7 @@ class ArchivedLog:
         Raises:
             StateError: a segment is damaged.
         """
-        described = Described()
+        described = Descriptions()
         for number, segment in enumerate(self.segments):
             cut = segment.preamble if number else self._first_of(segment, start)
             at = 0
