@@ -2449,6 +2449,30 @@ CATALOGUE = {
         "`sink.routing`. Somebody other than the sink has written it, and the sink does not find it.",
         "Have its table read again, which deletes it: `tailrace resync PIPELINE.YAML TABLE`.",
     ),
+    "TR-7323": Condition(
+        "the rows of target `<child>` cannot be nested in those of `<parent>`",
+        (SinkError,),
+        "`sink.nested` needs `columns` that are of the child's key, and that name the parent's whole key "
+        "with the same types; so no row can change its parent unnoticed. Parent and child have one table "
+        "each, and `field` is no column of the parent.",
+        "Make the columns a part of the child's key, by `primary-keys` of a transform; or leave the entry "
+        "out, and search the child's own index.",
+    ),
+    "TR-7324": Condition(
+        "the documents of target `<target>` are nested otherwise",
+        (SinkError,),
+        "`sink.nested` has changed since the index was made: its documents have no nested rows, or others.",
+        "Set `sink.nested` back. Or delete the index and read the table again: `tailrace resync "
+        "PIPELINE.YAML TABLE`.",
+    ),
+    "TR-7325": Condition(
+        "a row of target `<parent>` has too many rows of `<child>` to nest",
+        (SinkError,),
+        "A document is written as a whole whenever one of its nested rows changes, so their number is "
+        "limited by `sink.max-nested`.",
+        "Raise `sink.max-nested` (at most 10000). Or leave the entry out of `sink.nested`, and search the "
+        "child's own index.",
+    ),
     # ---- 74 Kafka ------------------------------------------------------------------------------------------
     "TR-7401": Condition(
         "no Kafka broker's host name resolves",

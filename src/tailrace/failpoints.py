@@ -22,6 +22,7 @@ Failpoints, in the order in which a batch reaches them:
     sink.task          task of a sink: its rows of a table are written or committed, other tasks' may not be
     sink.altered       driver: a Delta target has renamed or dropped columns, the rows of the batch are not
                        written, and the table of its pending changes still has its former columns
+    sink.nested        driver: rows are written that are nested in documents of other targets, these are not
     sink.table         driver: one table of the batch is committed, others may not be
     sink.merged        driver: pending changes are merged into a table, their record still exists
     sink.seen          driver: the keys of a table that is read again are noted, other rows are not deleted
@@ -58,6 +59,7 @@ POINTS = frozenset(
         "sink.produced",
         "sink.task",
         "sink.altered",
+        "sink.nested",
         "sink.table",
         "sink.merged",
         "sink.seen",

@@ -119,11 +119,15 @@ def test_sample_calls_functions_twice_and_compares(mysql, shop, tmp_path):
     assert "geheim" not in printed
 
 
-def test_routing_by_columns_outside_of_keys_is_named(mysql, shop, opensearch, tmp_path):
+def test_documents_that_cannot_be_routed_or_nested_are_named(mysql, shop, opensearch, tmp_path):
     sink = {
         "type": "opensearch",
         "url": opensearch.url,
         "routing": {f"{shop}.orders": "ITEM", f"{shop}.people": "name", f"{shop}.gone": "id"},
+        "nested": [
+            {"parent": f"{shop}.orders", "child": f"{shop}.{child}", "columns": {"id": "id"}, "field": child}
+            for child in ("people", "lost")
+        ],
     }
     rule = {"source-table": r".*\.orders", "primary-keys": ["item", "id"]}
     code, printed = checked(mysql, f"{shop}.*", tmp_path, sink=sink, transform=[rule])
@@ -134,6 +138,8 @@ def test_routing_by_columns_outside_of_keys_is_named(mysql, shop, opensearch, tm
     assert "TR-7320" in printed
     assert f"routing of {shop}.gone: found no captured table has this target" in printed
     assert f"routing of {shop}.orders" not in printed
+    assert f"nested {shop}.people: found the rows of target `{shop}.people` cannot be nested" in printed
+    assert f"nested {shop}.lost: found no captured table has the target `{shop}.lost`" in printed
 
 
 @pytest.mark.slow

@@ -460,6 +460,9 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
         listed = value.split(",") if isinstance(value, str) else value
         if not isinstance(listed, list):
             raise _wrong_type("array", value, path)
+        (item, *_) = typing.get_args(hint)
+        if dataclasses.is_dataclass(item):
+            return tuple(_dataclass(item, v, f"{path}[{i}]") for i, v in enumerate(listed))  # type: ignore[arg-type]
         return tuple(_scalar(v, f"{path}[{i}]").strip() for i, v in enumerate(listed))
     if isinstance(hint, EnumType):
         allowed = [member.value for member in hint]  # type: ignore[var-annotated]

@@ -375,6 +375,27 @@ class PostgresSettings(ReplicaSettings):
 
 
 @dataclass(frozen=True)
+class NestedTable:
+    """A table whose rows are nested in the documents of another one.
+
+    Args:
+        parent: the target whose documents get them.
+        child: the target that they have of their own.
+        columns: by column of the child the column of the parent that it refers to.
+        field: the field of the parent's documents that holds them.
+    """
+
+    parent: str
+    child: str
+    columns: Mapping[str, str]
+    field: str
+
+
+#: Most rows that OpenSearch finds, and nests in a document, at once by default.
+_MOST_NESTED = 10_000
+
+
+@dataclass(frozen=True)
 class OpenSearchSettings(CommonSettings):
     """Documents of an OpenSearch cluster, one for each row.
 
@@ -389,6 +410,8 @@ class OpenSearchSettings(CommonSettings):
         max_quarantined: how many rows of a table may be in quarantine.
         index_settings: settings of new indices, e.g. `number_of_shards`.
         routing: by target: the column of its key whose value decides the shard of a document.
+        nested: tables whose rows are nested in the documents of others.
+        max_nested: most rows of a table that are nested in one document.
 
     Raises:
         ConfigError: an address is none or holds a user, or a value is out of its range.
@@ -406,6 +429,8 @@ class OpenSearchSettings(CommonSettings):
     max_quarantined: int = MOST_QUARANTINED
     index_settings: Mapping[str, str] = field(default_factory=dict)
     routing: Mapping[str, str] = field(default_factory=dict)
+    nested: tuple[NestedTable, ...] = ()
+    max_nested: int = 1000
 
     def __post_init__(self) -> None:
         if "@" in self.url:
@@ -428,7 +453,34 @@ class OpenSearchSettings(CommonSettings):
                 "leave out the others",
                 code="TR-1010",
             )
-        check_positive(self, "parallelism", "max_quarantined")
+        check_positive(self, "parallelism", "max_quarantined", "max_nested")
+        self._check_nested()
+
+    def _check_nested(self) -> None:
+        parents = {nested.parent for nested in self.nested}
+        seen: set[object] = set()
+        for nested in self.nested:
+            of_parent = (nested.parent, nested.field)
+            problem = (
+                "`columns` is empty"
+                if not nested.columns
+                else f"{shown(nested.field)} cannot be a `field`: no dots, and no `_` at its beginning"
+                if "." in nested.field or nested.field[:1] in ("", "_")
+                else f"{shown(nested.child)} is a child and a parent, or a child twice"
+                if nested.child in parents or nested.child in seen
+                else f"two tables have the field {shown(nested.field)} of one parent"
+                if of_parent in seen
+                else ""
+            )
+            if problem:
+                raise ConfigError("an entry is wrong at `sink.nested`", problem, code="TR-1010")
+            seen |= {nested.child, of_parent}
+        if self.max_nested > _MOST_NESTED:
+            raise ConfigError(
+                "`sink.max-nested` is too large",
+                f"found {self.max_nested}, needed at most {_MOST_NESTED}, OpenSearch's own limit",
+                code="TR-1010",
+            )
 
     @property
     def urls(self) -> tuple[str, ...]:

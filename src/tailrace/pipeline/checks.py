@@ -43,6 +43,7 @@ from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.opensearch.client import OpenSearchClient
+from tailrace.sinks.opensearch.nested import Link
 from tailrace.sinks.opensearch.routing import key_column
 from tailrace.sinks.registry import make_sink
 from tailrace.sinks.route import Router
@@ -80,6 +81,7 @@ def check(
         yield from _sink(name, settings, pipeline, [table.id for table in tables], of_target)
         if isinstance(settings, OpenSearchSettings):
             yield from _routing(name, settings, pipeline, tables)
+            yield from _nested(name, settings, pipeline, tables)
     yield from _directory("checkpoint", pipeline.checkpoint)
     if pipeline.transforms:
         yield from _transforms(pipeline, tables, sample=sample)
@@ -167,12 +169,10 @@ def _routing(
     for table in tables:
         target = router.target(table.id)
         unknown.discard(target)
-        rule, shard = transforms.rule(table.id), router.shard_column(table.id)
-        if rule is not None and rule.projection is not None and not rule.primary_keys:
-            continue  # its names are known to Spark alone
-        key = (rule.primary_keys if rule is not None else ()) or table.key
+        key = _known_key(table, router, transforms)
         try:
-            key_column(settings, target, key if shard is None else (*key, shard))
+            if key is not None:
+                key_column(settings, target, key)
         except TailraceError as error:
             yield _failed(f"{name} routing of {target}", error, "a column of the key")
     for target in sorted(unknown):
@@ -184,6 +184,41 @@ def _routing(
             Severity.WARNING,
             code="TR-1511",
         )
+
+
+def _nested(
+    name: str, settings: OpenSearchSettings, pipeline: Pipeline, tables: Sequence[TableSchema]
+) -> Iterator[Finding]:
+    """Whether rows can be nested in the documents that the sink names, as far as keys are known."""
+    router, transforms = Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms)
+    keys = {router.target(table.id): _known_key(table, router, transforms) for table in tables}
+    for link in map(Link.of, settings.nested):
+        check_ = f"{name} nested {link.child}"
+        for target in (link.parent, link.child):
+            if target not in keys:
+                yield Finding(
+                    check_,
+                    f"no captured table has the target `{target}`",
+                    "names of targets: `database.table`, unless routes give others",
+                    "",
+                    Severity.ERROR,
+                    code="TR-7323",
+                )
+        try:
+            for target, require in ((link.child, link.of_child), (link.parent, link.of_parent)):
+                if (key := keys.get(target)) is not None:
+                    require(key)
+        except TailraceError as error:
+            yield _failed(check_, error, "rows whose parents cannot change")
+
+
+def _known_key(table: TableSchema, router: Router, transforms: Transforms) -> tuple[str, ...] | None:
+    """The columns of a target's key; None if Spark alone knows their names."""
+    rule, shard = transforms.rule(table.id), router.shard_column(table.id)
+    if rule is not None and rule.projection is not None and not rule.primary_keys:
+        return None
+    key = (rule.primary_keys if rule is not None else ()) or table.key
+    return key if shard is None else (*key, shard)
 
 
 def _opened(name: str, where: str, connect: Callable[[], str]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import ClassVar, Generic, TypeVar
 
 from tailrace.errors import SinkError
@@ -65,6 +66,7 @@ class VersionedSink(ABC, Generic[A]):
         readings = refreshes_by_target(batch, self._claims)
         read = [name for name, of_target in readings.items() if any(r.reread.done for r in of_target)]
         add_targets_without_rows(work, batch, self._claims, read)
+        self._add_dependent(work, batch)
         if work:
             with batch.timings.step(batch.sink, COMMIT):
                 try:
@@ -79,13 +81,28 @@ class VersionedSink(ABC, Generic[A]):
     def _write(self, batch: CellBatch, work: Work, readings: Mapping[str, Sequence[Refresh]]) -> None:
         done = self._done(batch, work)
         todo = {}
-        for name, parts in work.items():
+        stages = self._stages(work)
+        for name in chain.from_iterable(stages):
+            parts = work[name]
             with of_one_table({part.table for part in parts} or self._claims.of(name)):
                 exists = self._prepare(batch, name, parts, readings.get(name, ()))
             if exists and done.get(name, NEVER) < batch.id:
                 todo[name] = parts
         attempt = self._attempt(batch, todo)
         self._note(batch, attempt, {name: done.get(name, NEVER) for name in todo})
+        for names in stages:
+            stage = {name: todo[name] for name in names if name in todo}
+            self._begin(attempt, stage)
+            self._write_stage(batch, attempt, stage, work, readings)
+
+    def _write_stage(
+        self,
+        batch: CellBatch,
+        attempt: A,
+        todo: Work,
+        work: Work,
+        readings: Mapping[str, Sequence[Refresh]],
+    ) -> None:
         filled = {name: parts for name, parts in todo.items() if parts}
         outcome = self._write_rows(batch, filled, attempt) if filled else Outcome()
         for name, error in outcome.errors.items():
@@ -101,10 +118,36 @@ class VersionedSink(ABC, Generic[A]):
             for refresh in ended:
                 with of_one_table([refresh.table]):
                     self._remove(attempt, name, refresh)
-            self._note(batch, attempt, {name: batch.id})
+            with of_one_table(self._claims.of(name)):
+                self._complete(batch, attempt, name, work, readings)
+            self._note_done(batch, attempt, name)
             if ended:
                 failpoint("sink.reread")
             failpoint("sink.table")
+
+    def _add_dependent(self, work: dict[str, list[TableBatch]], batch: CellBatch) -> None:
+        """Add targets that depend on those of a batch, and have no rows in it."""
+
+    def _stages(self, work: Work) -> Sequence[Sequence[str]]:
+        """The targets in groups: one is complete before the next one begins."""
+        return [list(work)]
+
+    def _begin(self, attempt: A, todo: Collection[str]) -> None:
+        """Prepare for the writing of a group of targets."""
+
+    def _complete(
+        self,
+        batch: CellBatch,
+        attempt: A,
+        name: str,
+        work: Work,
+        readings: Mapping[str, Sequence[Refresh]],
+    ) -> None:
+        """Write what follows from the rows of other targets, once those of a target itself are written."""
+
+    def _note_done(self, batch: CellBatch, attempt: A, name: str) -> None:
+        """Note that a target has the batch as a whole."""
+        self._note(batch, attempt, {name: batch.id})
 
     @abstractmethod
     def _forget(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from tailrace.config.sinks import OpenSearchSettings
 from tailrace.sinks.opensearch.client import OpenSearchClient
-from tailrace.sinks.opensearch.mapping import VERSION
+from tailrace.sinks.opensearch.mapping import PARENT, VERSION
 from tailrace.sinks.opensearch.names import alias_of, quoted
 from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.replica.target_schema import TargetSchema
@@ -54,14 +55,19 @@ class Cluster:
         self.client.request("POST", f"/{alias}/_refresh")
         body = {"size": 10_000, "version": True, "explain": True}
         answer = self.client.request("POST", f"/{alias}/_search", body)
-        return sorted(answer.body["hits"]["hits"], key=lambda hit: hit["_source"]["id"])
+        return sorted(answer.body["hits"]["hits"], key=lambda hit: hit["_id"])
 
     def by_id(self, name: str) -> dict[int, dict[str, Any]]:
         """The sources of a target's documents, by their column `id`, which no two have in common."""
+        return {key[0]: row for key, row in self.by_key(name, ("id",)).items()}
+
+    def by_key(self, name: str, key: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """The sources of a target's documents, by columns that no two have in common."""
         hits = self.hits(name)
-        found = {hit["_source"]["id"]: hit["_source"] for hit in hits}
+        found = {tuple(hit["_source"][column] for column in key): hit["_source"] for hit in hits}
         assert len(found) == len(hits)
-        return {id_: {k: v for k, v in row.items() if k != VERSION} for id_, row in found.items()}
+        own = (VERSION, PARENT)
+        return {of: {k: v for k, v in row.items() if k not in own} for of, row in found.items()}
 
     def rows(self, name: str) -> list[Row]:
         """A target's rows, with values as the contract suite has them."""

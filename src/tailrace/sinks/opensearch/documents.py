@@ -31,7 +31,7 @@ from tailrace.sinks.tables.text_form import as_text
 _MOST_BYTES = 512
 _DIGEST = "sha256:"
 
-#: Errors about lists name no table.
+#: Errors about lists and ids name no table.
 _NO_TABLE = TableSchema(TableId("", "list"), (), ())
 _KINDS = {
     pa.int8(): value_kinds.INT8,
@@ -89,13 +89,16 @@ def delete_lines(
 
 def ids_of(rows: pa.RecordBatch, schema: TargetSchema) -> pa.StringArray:
     """The ids of rows' documents."""
-    keys = [rows.column(name) for name in schema.key]
+    return references(rows, schema.key)
+
+
+def references(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.StringArray:
+    """The values of columns as one text, which is an id if they are a key; null if the only one is."""
+    keys = [rows.column(name) for name in columns]
     if len(keys) == 1:
-        ids = _stored_text(keys[0])
-    else:
-        cells = [_cell("," if at else "[", key) for at, key in enumerate(keys)]
-        ids = row_texts(cells, "]", rows.num_rows, schema.table_schema).cast(pa.string())
-    return _short(ids)
+        return _short(_stored_text(keys[0]))
+    cells = [_cell("," if at else "[", key) for at, key in enumerate(keys)]
+    return _short(row_texts(cells, "]", rows.num_rows, _NO_TABLE).cast(pa.string()))
 
 
 def routings_of(rows: pa.RecordBatch, column: str) -> pa.StringArray:
@@ -112,6 +115,7 @@ def _short(ids: pa.StringArray) -> pa.StringArray:
     lengths = pc.binary_length(ids)
     long = pc.or_(pc.greater(lengths, _MOST_BYTES), pc.equal(lengths, 0))
     long = pc.or_(long, pc.starts_with(ids, _DIGEST))  # else a key could be the digest of another
+    long = pc.fill_null(long, False)
     if not pc.any(long).as_py():
         return ids
     digests = [_DIGEST + hashlib.sha256(text.encode()).hexdigest() for text in ids.filter(long).to_pylist()]

@@ -9,6 +9,8 @@ place of one that was deleted. What we know of the index is in its mapping (`_me
     stream      the stream that owns it; an index of another stream, or of nobody, is not touched
     schema      the columns and the key of its documents
     routing     the column of the key that decides a document's shard, if one does
+    nested      the tables whose rows its documents have nested, and their columns
+    within      the table whose documents have its rows nested
     readings    by table that is read again: the reading's id, and the version that it began with
 """
 
@@ -24,15 +26,17 @@ from tailrace.config.sinks import OnIncompatibleType
 from tailrace.errors import SinkError, StateError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.opensearch.client import ClusterAnswer, OpenSearchClient
-from tailrace.sinks.opensearch.mapping import VERSION, fields_of, most_fields, settings_of
+from tailrace.sinks.opensearch.mapping import PARENT, VERSION, fields_of, most_fields, settings_of
 from tailrace.sinks.opensearch.names import alias_of, index_of, quoted
+from tailrace.sinks.opensearch.nested import Link
 from tailrace.sinks.opensearch.versions import LEAST_MEMORY_S
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.columns import incompatible
 from tailrace.sinks.versions import ReadingStart
 
-#: The format of what the mapping notes: 2 if there is a routing, by which documents must be written.
-_PLAIN, _ROUTED = 1, 2
+#: The format of what the mapping notes: 2 if there is a routing, by which documents must be written; 3 if
+#: documents are nested in others, or have nested ones.
+_PLAIN, _ROUTED, _NESTED = 1, 2, 3
 _DURATION = re.compile(r"(\d+)(d|h|m|s|ms|micros|nanos)")
 _UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 1e-3, "micros": 1e-6, "nanos": 1e-9}
 
@@ -47,6 +51,8 @@ class Index:
         schema: the columns and the key of its documents.
         readings: its tables that are read again, or were at last.
         routing: the column of the key that decides a document's shard; None: its id does.
+        nested: the tables whose rows its documents have nested, with their columns as far as there are any.
+        within: the table whose documents have its rows nested.
     """
 
     target: str
@@ -54,6 +60,8 @@ class Index:
     schema: TargetSchema
     readings: Mapping[str, ReadingStart] = field(default_factory=dict)
     routing: str | None = None
+    nested: tuple[tuple[Link, TargetSchema | None], ...] = ()
+    within: Link | None = None
 
     @property
     def alias(self) -> str:
@@ -73,15 +81,38 @@ class Index:
     @property
     def meta(self) -> dict[str, Any]:
         """What the mapping notes."""
-        noted = {
-            "v": _PLAIN if self.routing is None else _ROUTED,
+        noted: dict[str, Any] = {
+            "v": _NESTED if self.nested or self.within else _ROUTED if self.routing else _PLAIN,
             "stream": self.stream.query,
             "pipeline": self.stream.pipeline,
             "target": self.target,
             "schema": json.loads(self.schema.to_json()),
             "readings": {t: {"id": r.id, "first": r.first} for t, r in self.readings.items()},
         }
-        return {"tailrace": noted if self.routing is None else {**noted, "routing": self.routing}}
+        if self.routing is not None:
+            noted["routing"] = self.routing
+        if self.nested:
+            noted["nested"] = [
+                {"link": link.to_json(), "schema": schema and json.loads(schema.to_json())}
+                for link, schema in self.nested
+            ]
+        if self.within is not None:
+            noted["within"] = self.within.to_json()
+        return {"tailrace": noted}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its documents for columns, and for nested rows."""
+        fields = fields_of(self.schema.columns)
+        for link, schema in self.nested:
+            properties = {} if schema is None else fields_of(schema.columns)
+            fields[link.field] = {"type": "nested", "dynamic": "strict", "properties": properties}
+        return fields
+
+    @property
+    def columns(self) -> int:
+        """How many columns its documents have, those of nested rows included."""
+        return len(self.schema.columns) + sum(len(s.columns) + 1 for _, s in self.nested if s is not None)
 
 
 def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | None:
@@ -104,7 +135,7 @@ def find(client: OpenSearchClient, target: str, stream: StreamId) -> Index | Non
         raise _not_ours(target, f"it belongs to stream {noted['stream']}", stream)
     if noted["target"] != target:
         raise _not_ours(target, f"`{alias}` is the target `{noted['target']}`", stream)
-    if noted["v"] > _ROUTED:
+    if noted["v"] > _NESTED:
         raise _not_ours(target, "a newer version of Tailrace has written it", stream)
     _require_memory(target, found.get("settings", {}).get("index", {}))
     return _index(target, noted)
@@ -124,7 +155,13 @@ def _index(target: str, noted: Mapping[str, Any]) -> Index:
     schema = TargetSchema.from_json(target, json.dumps(noted["schema"]))
     readings = {table: ReadingStart(r["id"], r["first"]) for table, r in noted["readings"].items()}
     stream = StreamId(noted["pipeline"], noted["stream"])
-    return Index(target, stream, schema, readings, noted.get("routing"))
+    nested = []
+    for entry in noted.get("nested", ()):
+        link, of_child = Link.from_json(entry["link"]), entry["schema"]
+        columns = of_child and TargetSchema.from_json(link.child, json.dumps(of_child))
+        nested.append((link, columns))
+    within = Link.from_json(noted["within"]) if "within" in noted else None
+    return Index(target, stream, schema, readings, noted.get("routing"), tuple(nested), within)
 
 
 def _require_memory(target: str, settings: Mapping[str, Any]) -> None:
@@ -153,8 +190,10 @@ def create(client: OpenSearchClient, index: Index, settings: Mapping[str, str]) 
         StateError: an index of that name exists, which does not have the alias.
         SinkError: OpenSearch refuses the fields or settings.
     """
-    fields = {**fields_of(index.schema.columns), VERSION: {"type": "long"}}
-    own = settings_of(len(index.schema.columns), settings)
+    fields = {**index.fields, VERSION: {"type": "long"}}
+    if index.within is not None:
+        fields[PARENT] = {"type": "keyword"}
+    own = settings_of(index.columns, settings)
     _require_memory(index.target, own)
     mappings: dict[str, Any] = {"dynamic": "strict", "_meta": index.meta, "properties": fields}
     if index.routing is not None:
@@ -182,9 +221,9 @@ def update(client: OpenSearchClient, index: Index, old: Index) -> None:
         if name in held and held[name] != field_:
             found = f"the field is {held[name]['type']}, the column needs {field_['type']}"
             raise incompatible(name, index.target, found, OnIncompatibleType.PARK)
-    added = {name: field_ for name, field_ in needed.items() if name not in held}
+    added = {name: field_ for name, field_ in index.fields.items() if old.fields.get(name) != field_}
     if added:
-        limit = {"index": {"mapping.total_fields.limit": most_fields(len(needed))}}
+        limit = {"index": {"mapping.total_fields.limit": most_fields(index.columns)}}
         client.request("PUT", f"/{index.path}/_settings", limit)
     body = {"_meta": index.meta, "properties": added}
     answer = client.request("PUT", f"/{index.path}/_mapping", body, accepted=(400,))

@@ -28,6 +28,8 @@ from tailrace.sinks.tables.columns import require_free
 
 #: The field that holds the version of a document's last change.
 VERSION = "_tailrace_version"
+#: The field of a nested row's own document that refers to its parent.
+PARENT = "_tailrace_parent"
 #: Names that no field of a document can have.
 _METADATA = (
     *("_id", "_index", "_source", "_routing", "_field_names", "_ignored", "_nested_path", "_doc_count"),
@@ -47,7 +49,7 @@ def require_names(table: TableSchema) -> None:
     Raises:
         SinkError: it has one.
     """
-    require_free(table, (VERSION, *_METADATA), "an OpenSearch sink")
+    require_free(table, (VERSION, PARENT, *_METADATA), "an OpenSearch sink")
 
 
 def field_of(column: Column) -> dict[str, Any]:

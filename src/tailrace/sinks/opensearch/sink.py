@@ -2,6 +2,7 @@
 
     driver   create indices, or give them columns (`indices`); note the attempt (`state`)
     tasks      documents, each with the version of the batch (`versions`, `documents`)
+    tasks      documents of other targets in which changed ones are nested (`nested`, `parents`)
     driver   delete what tables that were read again no longer have (`vanished`); note that the batch is done
 
 A batch becomes visible document by document, with each refresh of the index. What an attempt has written, the
@@ -19,14 +20,24 @@ from collections.abc import Collection, Mapping, Sequence
 from tailrace.config.sink_settings import RefusedRow
 from tailrace.config.sinks import OpenSearchSettings
 from tailrace.errors import SinkError
+from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD
+from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.opensearch import indices, quarantine, state, vanished
-from tailrace.sinks.opensearch.client import OpenSearchClient
+from tailrace.sinks.opensearch import indices, parents, quarantine, state, vanished
+from tailrace.sinks.opensearch.bulk import index_gone
+from tailrace.sinks.opensearch.client import OpenSearchClient, unavailable
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import require_names
 from tailrace.sinks.opensearch.names import location
+from tailrace.sinks.opensearch.nested import (
+    Link,
+    require_free_field,
+    require_same_links,
+    require_same_types,
+    shared_target,
+)
 from tailrace.sinks.opensearch.routing import require_same_routing, routing_column
 from tailrace.sinks.opensearch.state import Progress
 from tailrace.sinks.opensearch.writer import Attempt
@@ -37,7 +48,7 @@ from tailrace.sinks.route import Router
 from tailrace.sinks.tables.former_columns import DropColumn, former_columns, kept_columns, missed_columns
 from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.versioned_sink import VersionedSink
-from tailrace.sinks.versions import ReadingStart, version_of
+from tailrace.sinks.versions import NEVER, ReadingStart, version_of
 from tailrace.spark.cells import TableBatch
 
 
@@ -55,6 +66,9 @@ class OpenSearchSink(VersionedSink[Attempt]):
         super().__init__(Claims(router, lambda table: [location(router, table)]), settings.parallelism)
         self._settings = settings
         self._client: OpenSearchClient | None = None
+        self._links = tuple(Link.of(given) for given in settings.nested)
+        #: Parents that have missed batches with changes of their children, or may have.
+        self._behind: set[str] = set()
         #: The indices of targets, as this sink has found or left them.
         self._indices: dict[str, Index] = {}
 
@@ -80,7 +94,16 @@ class OpenSearchSink(VersionedSink[Attempt]):
         self._indices = {}
 
     def _done(self, batch: CellBatch, targets: Collection[str]) -> dict[str, int]:
-        return {name: p.done for name, p in state.read(self._open(), targets, batch.stream).items()}
+        children = {link.child for link in self._links if link.parent in targets}
+        found = state.read(self._open(), {*targets, *children}, batch.stream)
+        done = {name: p.done for name, p in found.items()}
+        self._behind = {
+            link.parent
+            for link in self._links
+            if done.get(link.parent, NEVER) == NEVER
+            or done.get(link.child, NEVER) > done.get(link.parent, NEVER)
+        }
+        return done
 
     def _attempt(self, batch: CellBatch, targets: Collection[str]) -> Attempt:
         return Attempt(
@@ -90,12 +113,60 @@ class OpenSearchSink(VersionedSink[Attempt]):
             uuid.uuid4().hex,
             self._settings.on_refused_row,
             self._settings.max_quarantined,
+            {link.child: self._indices[link.child] for link in self._links if link.child in self._indices},
+            self._settings.max_nested,
         )
 
     def _note(self, batch: CellBatch, attempt: Attempt, done: Mapping[str, int]) -> None:
         query, pipeline = batch.stream.query, batch.stream.pipeline
         progress = [Progress(n, query, pipeline, batch.id, last, attempt.epoch) for n, last in done.items()]
         state.write(attempt.client, progress)
+
+    def _add_dependent(self, work: dict[str, list[TableBatch]], batch: CellBatch) -> None:
+        # nothing is done with the targets of tables that are left out
+        parked = {self._claims.router.target(TableId.parse(table)) for table in batch.left_out}
+        for parent in {link.parent for link in self._links if link.child in work} - parked:
+            work.setdefault(parent, [])
+
+    def _stages(self, work: Work) -> Sequence[Sequence[str]]:
+        last = {link.parent for link in self._links} & set(work)
+        return [[name for name in work if name not in last], [name for name in work if name in last]]
+
+    def _begin(self, attempt: Attempt, todo: Collection[str]) -> None:
+        children = sorted({link.child for link in self._links if link.parent in todo} & set(attempt.children))
+        for name in children:
+            path = f"/{attempt.children[name].path}/_refresh"
+            answer = attempt.client.request("POST", path, accepted=(404,))
+            if answer.status == 404:
+                raise index_gone(f"the children in `{attempt.children[name].alias}` cannot be read")
+            if answer.body["_shards"]["failed"]:
+                raise unavailable(f"a refresh of `{attempt.children[name].alias}` has failed on a shard")
+        if children:
+            failpoint("sink.nested")
+
+    def _complete(
+        self,
+        batch: CellBatch,
+        attempt: Attempt,
+        name: str,
+        work: Work,
+        readings: Mapping[str, Sequence[Refresh]],
+    ) -> None:
+        children = [link.child for link in self._links if link.parent == name]
+        if not children:
+            return
+        are_read = any(refresh.reread.done for child in children for refresh in readings.get(child, ()))
+        if are_read or name in self._behind:
+            parents.compose_all(attempt, name)
+        else:
+            parents.compose_affected(batch, work, attempt, name, self._parallelism)
+
+    def _note_done(self, batch: CellBatch, attempt: Attempt, name: str) -> None:
+        # a child is noted with its parents, so that one which lacks a batch is known to (`_behind`)
+        if any(link.child == name and link.parent in attempt.indices for link in self._links):
+            return
+        children = {link.child for link in self._links if link.parent == name} & set(attempt.indices)
+        self._note(batch, attempt, dict.fromkeys((name, *sorted(children)), batch.id))
 
     def _write_rows(self, batch: CellBatch, work: Work, attempt: Attempt) -> Outcome:
         return write_batch(batch, work, attempt, self._parallelism)
@@ -121,7 +192,14 @@ class OpenSearchSink(VersionedSink[Attempt]):
         routing = routing_column(self._settings, name, needed)
         if old is not None:
             require_same_routing(old, routing)
-        index = Index(name, batch.stream, needed, {} if old is None else old.readings, routing)
+        nested, within = self._nesting(batch, name, needed)
+        if old is not None:
+            held = [*(link for link, _ in old.nested), *([old.within] if old.within else [])]
+            links = [*(link for link, _ in nested), *([within] if within else [])]
+            require_same_links(name, old.name, held, links)
+        index = Index(
+            name, batch.stream, needed, {} if old is None else old.readings, routing, nested, within
+        )
         for refresh in readings:
             reading = ReadingStart(refresh.reread.id, version_of(batch.id, REREAD))
             index = indices.with_reading(index, refresh.name, reading)
@@ -132,6 +210,43 @@ class OpenSearchSink(VersionedSink[Attempt]):
             indices.update(client, index, old)
         self._indices[name] = index
         return True
+
+    def _nesting(
+        self, batch: CellBatch, name: str, schema: TargetSchema
+    ) -> tuple[tuple[tuple[Link, TargetSchema | None], ...], Link | None]:
+        """What is nested in a target, and what the target is nested in.
+
+        Raises:
+            SinkError: it cannot be nested, or cannot have nested rows.
+        """
+        nested: list[tuple[Link, TargetSchema | None]] = []
+        within = None
+        for link in self._links:
+            if name not in (link.parent, link.child):
+                continue
+            for table in self._claims.of(name):
+                if self._claims.share(table):
+                    raise shared_target(link, name)
+            if link.child == name:
+                within = link.of_child(schema.key)
+                continue
+            child = self._index(link.child, batch)
+            of_parent = link.of_parent(schema.key)
+            if child is not None:
+                of_parent = of_parent.of_child(child.schema.key)
+                require_same_types(of_parent, schema, child.schema)
+            require_free_field(link, schema)
+            nested.append((of_parent, None if child is None else child.schema))
+        return tuple(nested), within
+
+    def _index(self, name: str, batch: CellBatch) -> Index | None:
+        """The index of another target, if there is one."""
+        if name not in self._indices:
+            found = indices.find(self._open(), name, batch.stream)
+            if found is None:
+                return None
+            self._indices[name] = found
+        return self._indices[name]
 
     def _without_former_columns(
         self, batch: CellBatch, index: Index, parts: Sequence[TableBatch]

@@ -17,7 +17,7 @@ from tailrace.errors import SinkError
 from tailrace.model.change import REREAD
 from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.opensearch.bulk import portions, send
-from tailrace.sinks.opensearch.client import ClusterAnswer, unavailable
+from tailrace.sinks.opensearch.client import ClusterAnswer, OpenSearchClient, unavailable
 from tailrace.sinks.opensearch.documents import json_value
 from tailrace.sinks.opensearch.indices import Index
 from tailrace.sinks.opensearch.mapping import VERSION
@@ -55,16 +55,20 @@ def remove(attempt: Attempt, index: Index, refresh: Refresh) -> None:
         return
     client.request("POST", f"/{index.path}/_refresh")
     for page in _pages(attempt, index, refresh):
-        lines = []
+        lines, marked = [], []
         for document in page:
             if refresh.shard is not None and document.source.get(refresh.shard) != refresh.name:
                 continue
             if marks is None:
                 lines.append(_line("delete", document, version))
             elif not marks.are_in(document.source):
-                marked = {**document.source, **marks.gone, VERSION: version}
-                text = json.dumps(marked, ensure_ascii=False).encode()
-                lines.append(_line("index", document, version) + text + b"\n")
+                marked.append(document)
+        composed = attempt.composer(index.target).fields_of_sources([document.source for document in marked])
+        for document, fields in zip(marked, composed, strict=True):
+            assert marks is not None
+            source = {**document.source, **marks.gone, **fields, VERSION: version}
+            text = json.dumps(source, ensure_ascii=False).encode()
+            lines.append(_line("index", document, version) + text + b"\n")
         for portion in portions(pa.array(lines, pa.binary())):
             for refused in send(client, index.path, portion):
                 raise SinkError(
@@ -85,12 +89,29 @@ def _pages(attempt: Attempt, index: Index, refresh: Refresh) -> Iterator[Sequenc
         "sort": ["_doc"],
         "_source": needed,
     }
-    query = f"scroll={_KEEP_ALIVE}&allow_partial_search_results=false"
+    for hits in documents_of(client, index, body):
+        yield [_Document(hit["_id"], hit.get("_routing"), hit.get("_source", {})) for hit in hits]
+
+
+def documents_of(
+    client: OpenSearchClient, index: Index, body: Mapping[str, Any]
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """What a search finds, page by page, on primary shards: with segment replication others may be behind.
+
+    Args:
+        client: the cluster.
+        index: the index.
+        body: the search.
+
+    Raises:
+        TransientSinkError: the cluster does not answer.
+    """
+    query = f"scroll={_KEEP_ALIVE}&allow_partial_search_results=false&preference=_primary"
     answer = client.request("POST", f"/{index.path}/_search?{query}", body)
     scroll = answer.body["_scroll_id"]
     try:
         while hits := answer.body["hits"]["hits"]:
-            yield [_Document(hit["_id"], hit.get("_routing"), hit.get("_source", {})) for hit in hits]
+            yield hits
             position = {"scroll": _KEEP_ALIVE, "scroll_id": scroll}
             answer = client.request("POST", "/_search/scroll", position)
             _require_all_shards(index, answer)

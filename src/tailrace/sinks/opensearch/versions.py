@@ -13,6 +13,9 @@ means that the document has this change, or a later one:
   attempt at a request ends within its time limit. So its last write ends some two minutes after another
   attempt has begun. What is left is a node that is lost with what it remembers.
 
+A document in which rows of another table are nested is written with the version of a batch that changes these
+rows, too (`parents`): once at most in a batch, and as a whole.
+
 Versions of two streams mean different things: that is why an index belongs to one stream (`indices`).
 """
 

@@ -18,14 +18,24 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.config.sink_settings import MOST_QUARANTINED, RefusedRow
+from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG, SNAPSHOT, ChangeBatch
 from tailrace.sinks.bounded_http import AnswerTooLargeError
 from tailrace.sinks.opensearch import quarantine, state
 from tailrace.sinks.opensearch.bulk import Refused, index_gone, portions, send
 from tailrace.sinks.opensearch.client import OpenSearchClient
-from tailrace.sinks.opensearch.documents import delete_lines, ids_of, index_lines, plain_texts, routings_of
+from tailrace.sinks.opensearch.composing import PARENTS, Composer
+from tailrace.sinks.opensearch.documents import (
+    delete_lines,
+    ids_of,
+    index_lines,
+    plain_texts,
+    references,
+    routings_of,
+)
 from tailrace.sinks.opensearch.indices import Index
+from tailrace.sinks.opensearch.mapping import PARENT
 from tailrace.sinks.opensearch.versions import CHECK_S
 from tailrace.sinks.quarantine import refused_error
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts
@@ -34,7 +44,7 @@ from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.versions import version_of
 
-#: Most rows encoded at once, and most documents that are read at once.
+#: Most rows encoded at once, and most documents that are read at once. See `composing.PARENTS`, too.
 _ROWS, _DOCUMENTS = 8192, 100
 _FIELD = re.compile(r"failed to parse field \[(.{1,300}?)\] of type \[(\w+)\]")
 
@@ -50,6 +60,8 @@ class Attempt:
         epoch: identifies this attempt.
         policy: what to do with refused rows.
         most_quarantined: how many rows of a source table may be in quarantine.
+        children: the indices of nested tables, by target.
+        most_nested: how many rows of a table a document may have nested.
     """
 
     client: OpenSearchClient
@@ -58,6 +70,12 @@ class Attempt:
     epoch: str
     policy: RefusedRow = RefusedRow.FAIL
     most_quarantined: int = MOST_QUARANTINED
+    children: Mapping[str, Index] = field(default_factory=dict)
+    most_nested: int = 1000
+
+    def composer(self, target: str) -> Composer:
+        """What composes the documents of a target with nested rows."""
+        return Composer(self.client, self.indices[target], self.children, self.most_nested)
 
     def schema(self, target: str) -> TargetSchema:
         """See `WritingAttempt`."""
@@ -107,7 +125,7 @@ class Writer:
 
     def _write(self, changes: RowChanges, version: int) -> None:
         first = 0
-        for rows in changes.rows.to_batches(max_chunksize=_ROWS):
+        for rows in changes.rows.to_batches(max_chunksize=PARENTS if self.index.nested else _ROWS):
             if changes.operation is RowOperation.UPDATE:
                 for start in range(0, rows.num_rows, _DOCUMENTS):
                     self._update(changes, rows.slice(start, _DOCUMENTS), first + start, version)
@@ -121,7 +139,9 @@ class Writer:
         if changes.operation is RowOperation.DELETE:
             lines = delete_lines(schema, ids, version, routings=routings)
         else:
-            lines = index_lines(rows, schema, ids, version, routings=routings)
+            lines = index_lines(
+                self._referring(rows), schema, ids, version, routings=routings, kept=self._nested(rows)
+            )
         self._send(changes, ids, lines, range(first, first + len(lines)))
 
     def _update(self, changes: RowChanges, rows: pa.RecordBatch, first: int, version: int) -> None:
@@ -137,8 +157,9 @@ class Writer:
         sources = [documents[i]["_source"] for i in found]
         kept = {name: plain_texts([source.get(name) for source in sources]) for name in changes.absent}
         at = pa.array(found)
-        ids, routings = ids.take(at), None if routings is None else routings.take(at)
-        lines = index_lines(rows.take(at), schema, ids, version, routings=routings, kept=kept)
+        ids, routings, rows = ids.take(at), None if routings is None else routings.take(at), rows.take(at)
+        kept |= self._nested(rows)
+        lines = index_lines(self._referring(rows), schema, ids, version, routings=routings, kept=kept)
         self._send(changes, ids, lines, [first + i for i in found])
 
     def _send(
@@ -146,7 +167,7 @@ class Writer:
     ) -> None:
         """Send lines; `numbers`: those of their rows among the changes."""
         for portion in portions(lines):
-            refused = send(self.attempt.client, self.index.path, portion, before=self._require_epoch)
+            refused = send(self.attempt.client, self.index.path, portion, before=self.require_epoch)
             if refused:
                 self._refuse(changes, {ids[r.number].as_py(): (numbers[r.number], r) for r in refused})
 
@@ -174,11 +195,25 @@ class Writer:
         quarantine.put(self.attempt.client, stream, entries, self.attempt.most_quarantined)
         self.put_aside.update(entry.table for entry in entries.values())
 
+    def _referring(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with what refers to their parents, if they are nested in others."""
+        link = self.index.within
+        return rows if link is None else rows.append_column(PARENT, references(rows, link.columns))
+
+    def _nested(self, rows: pa.RecordBatch) -> dict[str, pa.StringArray]:
+        """The fields of rows that others are nested in."""
+        return self.attempt.composer(self.target).fields(rows) if self.index.nested else {}
+
     def _routings(self, rows: pa.RecordBatch) -> pa.StringArray | None:
         column = self.index.routing
         return None if column is None else routings_of(rows, column)
 
-    def _require_epoch(self) -> None:
+    def require_epoch(self) -> None:
+        """Check, now and then, that no other attempt has begun.
+
+        Raises:
+            TransientSinkError: one has.
+        """
         now = time.monotonic()
         if self._checked is None or now - self._checked > CHECK_S:
             state.require_epoch(self.attempt.client, self.target, self.attempt.epoch)
@@ -217,6 +252,12 @@ def read_documents(
     if any("found" not in document for document in documents):
         raise index_gone(f"no document of `{index.alias}` can be read")
     return documents
+
+
+def refused_document(index: Index, refused: Refused) -> SinkError:
+    """The error for a document that is refused with the rows that are nested in it."""
+    _, reason = _reason(refused)
+    return refused_error(index.target, "", reason, f"`{index.target}`, with the rows nested in it")
 
 
 def _reason(refused: Refused) -> tuple[str, str]:

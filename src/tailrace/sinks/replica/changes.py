@@ -79,6 +79,12 @@ def split_by_bucket(
             yield bucket, rows.take(pa.array(order[ends[bucket] : ends[bucket + 1]]))
 
 
+def changed_keys(batch: ChangeBatch, schema: TargetSchema) -> pa.RecordBatch:
+    """The keys of all changes; some may come more than once."""
+    fitted = _fitted(batch, schema.of_keys)
+    return pa.RecordBatch.from_arrays([fitted_column(fitted, n) for n in schema.key], list(schema.key))
+
+
 def last_changes(batches: Sequence[pa.RecordBatch], schema: TargetSchema) -> list[RowChanges]:
     """The last change of each key in a bucket, in the order to write them."""
     rows = pa.Table.from_batches(batches)
