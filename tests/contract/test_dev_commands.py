@@ -49,12 +49,13 @@ def _run(*arguments: str) -> str:
     return result.output
 
 
+#: Each is started three times.
+_STARTS_SLOWLY = ("kafka", "opensearch", "rabbitmq", "rocketmq")
+
+
 @pytest.mark.parametrize(
     "product",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("rocketmq", "rabbitmq") else [])
-        for name in _START
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] if name in _STARTS_SLOWLY else []) for name in _START],
 )
 def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
     with _START[product]() as server:

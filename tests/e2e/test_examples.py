@@ -196,6 +196,7 @@ def test_mysql_to_rocketmq(mysql_shop: MySqlServer, rocketmq: RocketMqServer, tm
     ]
 
 
+@pytest.mark.slow
 def test_mysql_to_redis(mysql_shop: MySqlServer, redis: RedisServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_redis",
@@ -213,6 +214,7 @@ def test_mysql_to_redis(mysql_shop: MySqlServer, redis: RedisServer, tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_mysql_to_nats(mysql_shop: MySqlServer, nats: NatsServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_nats",
@@ -258,6 +260,7 @@ def test_mysql_to_webhook(mysql_shop: MySqlServer, tmp_path: Path) -> None:
         assert sorted(m["key"]["id"] for m in orders) == [10, 11, 12]
 
 
+@pytest.mark.slow
 def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_opensearch",
@@ -280,6 +283,7 @@ def test_mysql_to_opensearch(mysql_shop: MySqlServer, opensearch: OpenSearchServ
     cluster.clear()
 
 
+@pytest.mark.slow
 def test_mysql_to_clickhouse(mysql_shop: MySqlServer, clickhouse: ClickHouse, tmp_path: Path) -> None:
     target = Target(clickhouse)
     target.clear()
