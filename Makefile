@@ -95,7 +95,7 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet
 .PHONY: lock
 lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lock from pyproject.toml, uv, jars, PostgreSQL
-	$(COMPILE) pyproject.toml --group dev --extra aws --extra azure --extra clickhouse --extra delta --extra gcp --extra iceberg \
+	$(COMPILE) pyproject.toml --group dev --extra aws --extra azure --extra clickhouse --extra delta --extra duckdb --extra gcp --extra iceberg \
 		--extra kafka --extra mariadb --extra nats --extra openlineage --extra oracle --extra otel --extra postgres --extra rabbitmq --extra redis \
 		--output-file requirements.lock
 	$(COMPILE) --group docs --output-file requirements-docs.lock

@@ -25,6 +25,7 @@ from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
     DeltaSettings,
+    DuckDbSettings,
     IcebergSettings,
     MySqlSettings,
     OpenSearchSettings,
@@ -688,7 +689,7 @@ def set_offset(
 def _appends(sink: SinkSettings) -> bool:
     """Whether a sink keeps changes, so that one that comes twice is there twice."""
     match sink:
-        case DeltaSettings() | IcebergSettings() | ClickHouseSettings():
+        case DeltaSettings() | IcebergSettings() | ClickHouseSettings() | DuckDbSettings():
             return sink.mode is not WriteMode.UPSERT
         case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
             return False

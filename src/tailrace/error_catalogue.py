@@ -82,6 +82,7 @@ SUBJECTS = {
     "76": "Messages",
     "77": "ClickHouse",
     "78": "RocketMQ and other message systems",
+    "79": "DuckDB",
     "80": "Running",
     "81": "Verification",
     "82": "Log archive",
@@ -3002,6 +3003,31 @@ CATALOGUE = {
         (ConfigError,),
         "Topic prefix and target have more than 255 bytes together.",
         "Route the table to a shorter name, or shorten `topic-prefix`.",
+    ),
+    # ---- 79 DuckDB -----------------------------------------------------------------------------------------
+    "TR-7900": Condition(
+        "DuckDB cannot open the database",
+        (SinkError,),
+        "The file is none of DuckDB, was written by a later version, or its directory cannot be written.",
+        "See the detail; check `database` in the sink's section.",
+    ),
+    "TR-7901": Condition(
+        "the database is open in another program",
+        (TransientSinkError,),
+        "DuckDB lets one program in that writes, or several that read.",
+        "Close it there: the batch is written then. Readers that must stay can read a copy.",
+    ),
+    "TR-7902": Condition(
+        "DuckDB cannot write a batch",
+        (SinkError,),
+        "DuckDB's own error is in the detail, without its text where that quotes values.",
+        "If the disk is full, free some space. Else report the detail. Nothing of the batch is written.",
+    ),
+    "TR-7903": Condition(
+        "the database was written by a later Tailrace",
+        (StateError,),
+        "What the sink notes in `_tailrace.targets` has a form that this version does not know.",
+        "Install that version again.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

@@ -13,6 +13,7 @@ EXTRAS = {
     "clickhouse": ("clickhouse_connect",),
     "delta": ("pyroaring",),
     "dev": ("tailrace_dev",),
+    "duckdb": ("duckdb",),
     "gcp": ("google.auth",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),

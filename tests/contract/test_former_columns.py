@@ -42,6 +42,7 @@ FOLLOWING = (
         "postgresql",
         "postgresql-whole-batch",
         "clickhouse",
+        "duckdb",
     ),
     *("delta-upsert-waiting", "delta-upsert-in-place"),
     *("iceberg-rest", "iceberg-hive", "iceberg-glue"),
@@ -55,7 +56,10 @@ RARE = (
     "iceberg-glue",
 )
 #: A test has one of two, in turn, and the other one as a slow test.
-TWINS = (("mysql", "mariadb-whole-batch"), ("postgresql", "postgresql-whole-batch"))
+TWINS = (
+    ("mysql", "mariadb-whole-batch"),
+    ("postgresql", "postgresql-whole-batch"),
+)
 ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]
 
 

@@ -33,6 +33,7 @@ MARKS = SoftDelete({"deleted": True, "op": "-D"}, {"deleted": (False, False), "o
         "postgresql",
         "opensearch",
         "clickhouse",
+        "duckdb",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
@@ -41,6 +42,7 @@ MARKS = SoftDelete({"deleted": True, "op": "-D"}, {"deleted": (False, False), "o
                 "delta-changelog",
                 "iceberg-changelog",
                 "clickhouse-changelog",
+                "duckdb-changelog",
                 "mysql",
                 "mariadb-whole-batch",
             )

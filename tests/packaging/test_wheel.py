@@ -179,6 +179,7 @@ written.trigger(availableNow=True).start("{at}/rows/t/0").awaitTermination()
         ({"type": "iceberg", "path": "lake"}, "pyiceberg"),
         ({"type": "kafka", "bootstrap-servers": "127.0.0.1:1", "topic-prefix": "x"}, "confluent_kafka"),
         ({"type": "clickhouse", "url": "http://127.0.0.1:1"}, "clickhouse_connect"),
+        ({"type": "duckdb", "database": "shop.duckdb"}, "duckdb"),
         ({"type": "postgresql", "url": "postgresql://127.0.0.1:1/x", "user": "x"}, "pg8000"),
     ],
     ids=lambda given: given["type"] if isinstance(given, dict) else given,

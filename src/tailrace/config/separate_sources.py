@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.config.several_sources import PLACEHOLDER
-from tailrace.config.sinks import FileSettings, IcebergSettings
+from tailrace.config.sinks import DuckDbSettings, FileSettings, IcebergSettings
 from tailrace.errors import ConfigError
 
 
@@ -42,13 +42,14 @@ def require_separate(pipelines: Mapping[str, Pipeline]) -> None:
                     code="TR-1221",
                 )
         for sink in pipeline.sinks:
-            if isinstance(sink, IcebergSettings | FileSettings):
-                other = paths.setdefault(sink.path.rstrip("/"), name)
+            if isinstance(sink, IcebergSettings | FileSettings | DuckDbSettings):
+                path = sink.database if isinstance(sink, DuckDbSettings) else sink.path
+                other = paths.setdefault(path.rstrip("/"), name)
                 if other != name:
                     raise ConfigError(
                         f"sources `{other}` and `{name}` have the same path in a sink `{sink.type}`",
-                        f"found `{sink.path}`; a path of such a sink holds one stream's targets",
-                        f"path: {sink.path.rstrip('/')}/{PLACEHOLDER}",
+                        f"found `{path}`; a path of such a sink holds one stream's targets",
+                        f"path: {path.rstrip('/')}/{PLACEHOLDER}",
                         code="TR-1222",
                     )
 

@@ -597,6 +597,52 @@ class ClickHouseSettings(CommonSettings):
         return parts.scheme, parts.hostname, port or ports[parts.scheme]
 
 
+@dataclass(frozen=True, kw_only=True)
+class DuckDbSettings(CommonSettings):
+    """Tables in a file of DuckDB.
+
+    Args:
+        database: the file.
+        mode: their content: upsert or changelog.
+        on_incompatible_type: what becomes of a column whose new type the target's cannot hold: park or fail.
+        parallelism: tables whose rows are prepared at the same time.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    type: ClassVar[str] = "duckdb"
+    extra: ClassVar[str | None] = "duckdb"
+    database: str
+    mode: WriteMode = WriteMode.UPSERT
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
+    parallelism: int = 4
+
+    def __post_init__(self) -> None:
+        refuse_credentials(self.database, "sink.database")
+        if "://" in self.database:
+            raise ConfigError(
+                "`sink.database` must be a local file",
+                f"found {shown(self.database)}",
+                "DuckDB locks and syncs the file, which object stores cannot do",
+                code="TR-1010",
+            )
+        check_positive(self, "parallelism")
+        allowed = (OnIncompatibleType.PARK, OnIncompatibleType.FAIL)
+        if self.mode is WriteMode.SCD2 or self.on_incompatible_type not in allowed:
+            raise ConfigError(
+                "sinks of type `duckdb` support neither mode scd2 nor columns that become others",
+                "allowed: `mode: upsert` or `changelog`, `on-incompatible-type: park` or `fail`",
+                "use `type: delta`",
+                code="TR-1008",
+            )
+
+    @property
+    def follows_former_columns(self) -> bool:
+        """Whether targets rename and drop columns with their source."""
+        return self.mode is WriteMode.UPSERT
+
+
 @dataclass(frozen=True)
 class ConsoleSettings(CommonSettings):
     """Changes printed to the terminal."""
@@ -623,6 +669,7 @@ SinkSettings = (
     | WebhookSettings
     | OpenSearchSettings
     | ClickHouseSettings
+    | DuckDbSettings
     | ConsoleSettings
     | MySqlSettings
     | PostgresSettings
@@ -645,6 +692,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         WebhookSettings,
         OpenSearchSettings,
         ClickHouseSettings,
+        DuckDbSettings,
         ConsoleSettings,
         MySqlSettings,
         PostgresSettings,

@@ -26,6 +26,7 @@ from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
+    DuckDbSettings,
     OpenSearchSettings,
     ReplicaSettings,
     SinkSettings,
@@ -64,6 +65,8 @@ def sink_key(settings: SinkSettings) -> str:
             place = settings.urls
         case ClickHouseSettings():
             place = (*map(str, settings.address[1:]), settings.database)
+        case DuckDbSettings():
+            place = (absolute(settings.database),)
         case _:
             place = (absolute(settings.path),)
     digest = hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]

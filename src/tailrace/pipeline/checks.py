@@ -27,6 +27,7 @@ from tailrace.config.model import Pipeline, RouteRule, TransformRule
 from tailrace.config.sinks import (
     ClickHouseSettings,
     DeltaSettings,
+    DuckDbSettings,
     FileSettings,
     IcebergSettings,
     MySqlSettings,
@@ -158,6 +159,9 @@ def _sink(
         case MySqlSettings() | PostgresSettings():
             where = f"{settings.server.host}:{settings.server.port}"
             yield from _opened(name, where, lambda: _replica(settings, pipeline))
+        case DuckDbSettings():
+            yield from _directory(name, str(Path(absolute(settings.database)).parent))
+            yield from _opened(name, settings.database, lambda: _duck(settings))
 
 
 def _routing(
@@ -235,6 +239,13 @@ def _iceberg_catalog(settings: IcebergSettings) -> str:
     with answered(settings), closing(open_catalog(settings, settings.path)) as catalog:
         count = len(catalog.list_namespaces())
     return f"answers, {count} namespaces"
+
+
+def _duck(settings: DuckDbSettings) -> str:
+    from tailrace.sinks.duckdb.standing import count_of_targets  # noqa: PLC0415 - an extra
+
+    count = count_of_targets(settings)
+    return "will be created" if count is None else f"can be opened, {count} targets"
 
 
 def _kafka(settings: KafkaSettings) -> str:

@@ -16,6 +16,7 @@ from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
+    DuckDbSettings,
     FileSettings,
     IcebergSettings,
     OpenSearchSettings,
@@ -95,6 +96,8 @@ def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> Da
             return DatasetName(f"clickhouse://{host}:{port}", f"{held.schema}.{held.table}")
         case IcebergSettings():
             return _directory(location(absolute(settings.path), identifier(router.target(table))))
+        case DuckDbSettings():
+            return DatasetName("file", f"{absolute(settings.database)}/{router.target(table)}")
         case _:
             return _directory(below(absolute(settings.path), target_path(router, table)))
 
@@ -106,6 +109,7 @@ def holds_rows(settings: SinkSettings) -> bool:
         "iceberg",
         "opensearch",
         "clickhouse",
+        "duckdb",
     )
 
 

@@ -8,6 +8,7 @@ from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
     ClickHouseSettings,
     DeltaSettings,
+    DuckDbSettings,
     IcebergSettings,
     OpenSearchSettings,
     ReplicaSettings,
@@ -47,6 +48,6 @@ def shard_findings(pipeline: Pipeline, tables: Iterable[TableId]) -> Iterator[Fi
 
 
 def _holds_rows(settings: SinkSettings) -> bool:
-    if isinstance(settings, DeltaSettings | IcebergSettings | ClickHouseSettings):
+    if isinstance(settings, DeltaSettings | IcebergSettings | ClickHouseSettings | DuckDbSettings):
         return settings.mode is not WriteMode.CHANGELOG
     return isinstance(settings, ReplicaSettings | OpenSearchSettings)

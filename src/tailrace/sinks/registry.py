@@ -22,6 +22,7 @@ from tailrace.config.sinks import (
     ClickHouseSettings,
     ConsoleSettings,
     DeltaSettings,
+    DuckDbSettings,
     FileSettings,
     IcebergSettings,
     JsonSettings,
@@ -154,6 +155,10 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.clickhouse.sink import ClickHouseSink
 
             return ClickHouseSink(settings, router)
+        case DuckDbSettings():
+            from tailrace.sinks.duckdb.sink import DuckSink
+
+            return DuckSink(settings, router)
         case ConsoleSettings():
             from tailrace.sinks.console import ConsoleSink
 
@@ -232,6 +237,10 @@ def _standing(
             from tailrace.sinks.clickhouse import standing as clickhouse
 
             return SinkStanding(clickhouse.targets(settings, router, tables, stream))
+        case DuckDbSettings():
+            from tailrace.sinks.duckdb import standing as duck
+
+            return SinkStanding(duck.targets(settings, stream.query))
         case _:
             return SinkStanding()
 

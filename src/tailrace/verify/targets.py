@@ -14,6 +14,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import (
     ClickHouseSettings,
     DeltaSettings,
+    DuckDbSettings,
     IcebergSettings,
     MySqlSettings,
     OpenSearchSettings,
@@ -41,6 +42,7 @@ VerifiableSettings: TypeAlias = (
     | PostgresSettings
     | OpenSearchSettings
     | ClickHouseSettings
+    | DuckDbSettings
 )
 
 
@@ -127,6 +129,10 @@ def targets_of(
         from tailrace.verify.clickhouse import ClickHouseTargets  # noqa: PLC0415 - an extra
 
         targets, number = ClickHouseTargets.open(sink, newest, patience_s)
+    elif isinstance(sink, DuckDbSettings):
+        from tailrace.verify.duckdb import DuckTargets  # noqa: PLC0415 - an extra
+
+        targets, number = DuckTargets.open(sink, newest, patience_s)
     elif isinstance(sink, OpenSearchSettings):
         targets, number = OpenSearchTargets.open(sink, newest, patience_s)
     else:
@@ -145,8 +151,8 @@ def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> Verif
             return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of the source's"
-        " kind",
+        "verify supports Delta, Iceberg, DuckDB, OpenSearch, ClickHouse, and replicas in a database of the"
+        " source's kind",
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
@@ -165,7 +171,9 @@ def needs_spark(sink: SinkSettings) -> bool:
 
 
 def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
-    if isinstance(sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings):
+    if isinstance(
+        sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings | DuckDbSettings
+    ):
         return sink
     if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
         return sink

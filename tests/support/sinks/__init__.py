@@ -11,6 +11,7 @@ from typing import Any
 from tests.support.sinks import (
     clickhouse,
     delta,
+    duckdb,
     files,
     iceberg,
     kafka,
@@ -50,4 +51,6 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "opensearch": opensearch.opensearch,
     "clickhouse": clickhouse.clickhouse,
     "clickhouse-changelog": clickhouse.changelog,
+    "duckdb": duckdb.upsert,
+    "duckdb-changelog": duckdb.changelog,
 }
