@@ -78,7 +78,7 @@ class KeysTable:
             gone += f" WHERE {sql.same_key('seen', 'held', self.key)})"
             if marks is None:
                 table.connection.execute(f"DELETE FROM {table.path} AS held WHERE {gone}")
-            else:
+            elif marks.gone:
                 columns = table.columns()
                 types = table.types(columns)
                 by_name = {name.lower(): name for name in columns.names}
