@@ -2452,7 +2452,7 @@ CATALOGUE = {
     ),
     "TR-7323": Condition(
         "the rows of target `<child>` cannot be nested in those of `<parent>`",
-        (SinkError,),
+        (PreflightError, SinkError),
         "`sink.nested` needs `columns` that are of the child's key, and that name the parent's whole key "
         "with the same types; so no row can change its parent unnoticed. Parent and child have one table "
         "each, and `field` is no column of the parent.",
@@ -3233,6 +3233,12 @@ CATALOGUE = {
         "It began later, has expired that time, has a gap behind it, or has nothing of then or later yet.",
         "Set `startingPosition` to a time that it has, to `earliest` or `latest`; or let `tailrace archive` "
         "catch up.",
+    ),
+    "TR-8218": Condition(
+        "the database's log cannot be archived",
+        (ConfigError,),
+        "`tailrace archive` keeps the logs of MySQL, MariaDB and PostgreSQL.",
+        "Keep the server's own archived log for as long as streams may need it.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

@@ -110,7 +110,7 @@ def test_debian_packages_are_taken_with_apt_s_signatures_only(
     monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path))
     archive = debian._Entry("http://mirror.test/debian", ["sid"], ["main"], "/usr/share/keyrings/d.gpg")
     monkeypatch.setattr(debian, "_archive", lambda: archive)
-    apt = debian._Apt("sid")
+    apt = debian._Apt("sid", "sid", None)
     stanza = (cache_dir("debian", "sid", "apt") / "mirror.sources").read_text()
     assert "Signed-By: /usr/share/keyrings/d.gpg" in stanza
     assert "trusted" not in stanza.lower()

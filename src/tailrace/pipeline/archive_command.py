@@ -107,6 +107,13 @@ def archive(
     has what they need. After a stop or a crash it goes on where the archive ends.
     """
     options = load_pipeline(pipeline_file, source).source
+    if options.dialect not in ("mysql", "mariadb", "postgresql"):
+        raise ConfigError(
+            f"the log of `{options.dialect}` cannot be archived",
+            "`tailrace archive` keeps the logs of MySQL, MariaDB and PostgreSQL",
+            "keep the server's own archived log for as long as streams may need it",
+            code="TR-8218",
+        )
     where, key = _archive_of(options, address)
     is_postgres = options.dialect == "postgresql"
     if is_postgres and begin is not None:

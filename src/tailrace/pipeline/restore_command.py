@@ -43,9 +43,9 @@ def restore(pipeline_file: Path, *, source: str | None, name: str, moment: str, 
     has purged it. Nothing is written to the server.
     """
     options = load_pipeline(pipeline_file, source).source
-    if options.dialect == "postgresql":
+    if options.dialect not in ("mysql", "mariadb"):
         raise ConfigError(
-            "tables of PostgreSQL cannot be restored",
+            f"tables of `{options.dialect}` cannot be restored",
             "`tailrace restore` reads the binary log of MySQL and MariaDB",
             code="TR-8210",
         )
