@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench import data, spark_runs
+from bench import spark_runs
 from bench.report import Figure
-from bench.servers import Server, running
+from bench.servers import Server
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import ClickHouseSettings, OpenSearchSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink, StreamId
@@ -188,14 +188,9 @@ def main() -> None:
     parser.add_argument("rows", type=int, nargs="?", default=1_000_000)
     parser.add_argument("--clickhouse", help="the HTTP interface of a server to use instead of the engine")
     given = parser.parse_args()
-    with running(None) as source, tempfile.TemporaryDirectory() as scratch:
-        with closing(source.connect()) as connection:
-            data.prepare(connection)
-            data.fill_items(connection, given.rows)
-        spark = spark_runs.session(Path(scratch))
+    with spark_runs.with_items(given.rows) as (source, spark):
         for figure in measure(source, spark, given.rows, given.clickhouse):
             print(figure)
-        spark.stop()
 
 
 if __name__ == "__main__":

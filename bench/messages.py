@@ -28,7 +28,7 @@ from bench.peers import debezium_server
 from bench.peers.toolkit import UnavailableError
 from bench.processes import Sampler
 from bench.report import Figure
-from bench.servers import Server, running
+from bench.servers import Server
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.secret import Secret
@@ -360,14 +360,9 @@ def main() -> None:
     parser.add_argument("rows", type=int, nargs="?", default=500_000)
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     given = parser.parse_args()
-    with running(None) as source, tempfile.TemporaryDirectory() as scratch:
-        with closing(source.connect()) as connection:
-            data.prepare(connection)
-            data.fill_items(connection, given.rows)
-        spark = spark_runs.session(Path(scratch))
+    with spark_runs.with_items(given.rows) as (source, spark):
         for figure in measure(source, spark, given.rows, given.only):
             print(figure)
-        spark.stop()
 
 
 if __name__ == "__main__":

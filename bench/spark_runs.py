@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from bench import data
 from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
+from bench.servers import Server, running
 from tailrace.spark.session import spark_session
 
 TASKS = 2
@@ -66,6 +69,18 @@ def session(scratch: Path) -> SparkSession:
     )
     spark.dataSource.register(PremadeDataSource)
     return spark
+
+
+@contextmanager
+def with_items(rows: int) -> Iterator[tuple[Server, SparkSession]]:
+    """A server of our own whose table `items` has `rows` rows, and a session."""
+    with running(None) as source, tempfile.TemporaryDirectory() as scratch:
+        with closing(source.connect()) as connection:
+            data.prepare(connection)
+            data.fill_items(connection, rows)
+        spark = session(Path(scratch))
+        yield source, spark
+        spark.stop()
 
 
 def jvm(spark: SparkSession) -> int:
