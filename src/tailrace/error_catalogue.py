@@ -3186,7 +3186,8 @@ CATALOGUE = {
         "the database's tables cannot be restored from an archive",
         (ConfigError,),
         "`tailrace archive --base` and `tailrace restore` are for MySQL and MariaDB.",
-        "Restore PostgreSQL by its own means: `pg_basebackup`, with archived WAL.",
+        "Restore it by the database's own means: PostgreSQL by `pg_basebackup` with archived WAL, Oracle by "
+        "RMAN.",
     ),
     "TR-8211": Condition(
         "the table cannot be restored as of that time",

@@ -47,6 +47,8 @@ def restore(pipeline_file: Path, *, source: str | None, name: str, moment: str, 
         raise ConfigError(
             f"tables of `{options.dialect}` cannot be restored",
             "`tailrace restore` reads the binary log of MySQL and MariaDB",
+            "restore it by the database's own means: PostgreSQL by pg_basebackup with archived WAL, Oracle by"
+            " RMAN",
             code="TR-8210",
         )
     try:

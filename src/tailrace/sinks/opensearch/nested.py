@@ -83,15 +83,23 @@ class Link:
         """
         names = {name.lower(): name for name in key}
         if sorted(name.lower() for name in self.key) != sorted(names):
-            raise SinkError(
-                f"the rows of target `{self.child}` cannot be nested in those of `{self.parent}`",
+            raise _not_nestable(
+                self,
                 f"`columns` names ({', '.join(self.key)}) of the parent, whose key is ({', '.join(key)})",
                 "let `columns` name each column of the parent's key",
-                code="TR-7323",
             )
         return Link(
             self.parent, self.child, self.field, self.columns, tuple(names[name.lower()] for name in self.key)
         )
+
+
+def _not_nestable(link: Link, found: str, remedy: str) -> SinkError:
+    return SinkError(
+        f"the rows of target `{link.child}` cannot be nested in those of `{link.parent}`",
+        found,
+        remedy,
+        code="TR-7323",
+    )
 
 
 def require_same_types(link: Link, parent: TargetSchema, child: TargetSchema) -> None:
@@ -104,11 +112,10 @@ def require_same_types(link: Link, parent: TargetSchema, child: TargetSchema) ->
     for column, key in zip(link.columns, link.key, strict=True):
         types = [str(of[name.lower()].type.arrow) for of, name in ((of_child, column), (of_parent, key))]
         if types[0] != types[1] and not set(types) <= _INTEGERS:
-            raise SinkError(
-                f"the rows of target `{link.child}` cannot be nested in those of `{link.parent}`",
+            raise _not_nestable(
+                link,
                 f"`{column}` is {types[0]}, and `{key}`, to which it refers, {types[1]}",
                 "give the columns one type",
-                code="TR-7323",
             )
 
 
@@ -119,21 +126,19 @@ def require_free_field(link: Link, parent: TargetSchema) -> None:
         SinkError: it is one.
     """
     if link.field.lower() in {column.name.lower() for column in parent.columns}:
-        raise SinkError(
-            f"the rows of target `{link.child}` cannot be nested in those of `{link.parent}`",
+        raise _not_nestable(
+            link,
             f"the parent has a column `{link.field}`",
             "name another `field`",
-            code="TR-7323",
         )
 
 
 def shared_target(link: Link, target: str) -> SinkError:
     """The error for a target of several tables."""
-    return SinkError(
-        f"the rows of target `{link.child}` cannot be nested in those of `{link.parent}`",
+    return _not_nestable(
+        link,
         f"several tables share the target `{target}`",
         "route each to a target of its own",
-        code="TR-7323",
     )
 
 
