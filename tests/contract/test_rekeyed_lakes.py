@@ -23,10 +23,10 @@ AFTER = table(("id", INT), ("v", INT), ("part", INT), key=("id", "part"))
 ROWS = [{"id": 1, "v": 11, "part": 0}, {"id": 2, "v": 20, "part": 0}, {"id": 2, "v": 21, "part": 7}]
 
 
-def reading(batch: CellBatch, *, done: bool) -> CellBatch:
+def reading(batch: CellBatch, *, done: bool, name: str = "reading") -> CellBatch:
     """`batch` as one in which the table is read again."""
     end = {"v": 2, "log": {"ts_ms": 1_700_000_000_000}, "done": {"shop.t": 3}}
-    entry = {"id": "reading", "c": None, "n": 0, "e": 0, "done": done}
+    entry = {"id": name, "c": None, "n": 0, "e": 0, "done": done}
     return replace(batch, end={**end, "again": {"shop.t": entry}})
 
 
@@ -34,20 +34,33 @@ def read_again(batch: ChangeBatch) -> ChangeBatch:
     return replace(batch, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(batch)))
 
 
-@pytest.mark.parametrize("name", ["delta-upsert", "iceberg-upsert"])
+@pytest.mark.parametrize(
+    ("name", "is_under_way"),
+    [
+        ("delta-upsert", False),
+        pytest.param("delta-upsert", True, marks=pytest.mark.slow),
+        pytest.param("iceberg-upsert", False, marks=pytest.mark.slow),
+        ("iceberg-upsert", True),
+        ("duckdb", False),
+        ("duckdb", True),
+    ],
+)
 def test_target_equals_the_table_once_it_was_read_again(
-    request: pytest.FixtureRequest, spark: SparkSession, name: str
+    request: pytest.FixtureRequest, spark: SparkSession, name: str, is_under_way: bool
 ) -> None:
+    """By the former key it has been read again before, or is being read when the key changes."""
     case: Any = CASES[name](request)
     sink = case.open(Router([]))
     try:
         old = [("r", None, {"id": i, "v": 10 * i}) for i in (1, 2, 3)]
         sink.write(cell_batch(spark, 0, [("snapshot", changes(BEFORE, old))]))
+        former = cell_batch(spark, 1, [("reread", read_again(changes(BEFORE, old, first=50)))])
+        sink.write(reading(former, done=not is_under_way, name="by the former key"))
         made = [("u", {**ROWS[0], "v": 10}, ROWS[0]), ("c", None, ROWS[2])]
-        logged = cell_batch(spark, 1, [("log", changes(AFTER, made, first=100))])
+        logged = cell_batch(spark, 2, [("log", changes(AFTER, made, first=100))])
         sink.write(reading(logged, done=False))
         read = read_again(changes(AFTER, [("r", None, row) for row in ROWS], first=200))
-        sink.write(reading(cell_batch(spark, 2, [("reread", read)]), done=True))
+        sink.write(reading(cell_batch(spark, 3, [("reread", read)]), done=True))
         assert sorted(case.rows("shop.t"), key=lambda row: (row["id"], row["part"])) == ROWS
     finally:
         sink.close()

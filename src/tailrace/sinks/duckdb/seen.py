@@ -49,19 +49,31 @@ class KeysTable:
             f" {sql.names(self.key)} FROM {self.table.path} LIMIT 0"
         )
         connection.execute(f"CREATE TABLE IF NOT EXISTS {self._path} AS {empty}")
-        described = (connection.execute(f"DESCRIBE {q}").fetchall() for q in (self._path, empty))
-        held, needed = ([row[:2] for row in rows] for rows in described)
-        if held != needed:  # a column of the key has become wider, or another case
-            connection.execute(
-                f"CREATE OR REPLACE TABLE {self._path} AS {empty.removesuffix(' LIMIT 0')} WHERE false"
-                f" UNION ALL SELECT * FROM {self._path}"
-            )
         connection.execute(
             f"DELETE FROM {self._path} WHERE {sql.name(_TABLE)} = {sql.text(refresh.name)} AND NOT ({whose})"
         )
+        self._fit(empty)
         connection.execute(
             f"INSERT INTO {self._path} SELECT {sql.text(refresh.name)}, {sql.text(refresh.reread.id)},"
             f" {sql.names(self.key)} FROM ({query})"
+        )
+
+    def _fit(self, empty: str) -> None:
+        """Give the table the columns of a query without rows; its own rows are of readings that go on."""
+        connection = self.table.connection
+        described = (connection.execute(f"DESCRIBE {q}").fetchall() for q in (self._path, empty))
+        held, needed = ([row[:2] for row in rows] for rows in described)
+        if held == needed:
+            return
+        # a column of the key has another name or has become wider; or the key has other columns: of tables
+        # that share the target, those that lack one have NULL in it
+        how, kept = "", [name for name, _ in held]
+        if len(held) != len(needed):
+            how, names = "BY NAME", {name.lower() for name, _ in needed}
+            kept = [name for name in kept if name.lower() in names]
+        connection.execute(
+            f"CREATE OR REPLACE TABLE {self._path} AS {empty.removesuffix(' LIMIT 0')} WHERE false"
+            f" UNION ALL {how} SELECT {sql.names(kept)} FROM {self._path}"
         )
 
     def end(self, refresh: Refresh, ts_ms: int) -> None:
