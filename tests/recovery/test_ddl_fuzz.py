@@ -74,10 +74,10 @@ class Place:
         return self.server.execute(*first, *statements, **self.of)
 
     @contextmanager
-    def writers(self) -> Iterator[None]:
+    def writers(self, pause_s: float = 0.005) -> Iterator[None]:
         """Eight writers, until the block ends."""
         stop = threading.Event()
-        threads = [threading.Thread(target=self._write, args=(n, stop)) for n in range(WRITERS)]
+        threads = [threading.Thread(target=self._write, args=(n, stop, pause_s)) for n in range(WRITERS)]
         for thread in threads:
             thread.start()
         try:
@@ -87,11 +87,11 @@ class Place:
             for thread in threads:
                 thread.join()
 
-    def _write(self, number: int, stop: threading.Event) -> None:
+    def _write(self, number: int, stop: threading.Event, pause_s: float) -> None:
         of = {"database": self.database}
         with closing(self.server.connect(**of)) as connection, closing(connection.cursor()) as cursor:
             turn = 0
-            while not stop.wait(0.005):
+            while not stop.wait(pause_s):
                 turn += 1
                 for statement in self.table.writes(number, turn):
                     with suppress(Exception):  # whatever the table looks like

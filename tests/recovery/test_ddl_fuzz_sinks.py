@@ -23,7 +23,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
-from tailrace.config.sinks import DeltaSettings, IcebergSettings, OnIncompatibleType, WriteMode
+from tailrace.config.sinks import (
+    DeltaSettings,
+    DuckDbSettings,
+    IcebergSettings,
+    OnIncompatibleType,
+    WriteMode,
+)
 from tailrace.enumerator import captured_tables
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import TailraceError
@@ -32,6 +38,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.clickhouse.sink import ClickHouseSink
 from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.sinks.duckdb.sink import DuckSink
 from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.opensearch.sink import OpenSearchSink
 from tailrace.sinks.route import Router
@@ -42,7 +49,7 @@ from tests.support.databases import named_rows
 from tests.support.ddl import MySqlTable, PostgresTable, RandomTable
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import read
-from tests.support.sinks import clickhouse, opensearch, replica
+from tests.support.sinks import clickhouse, duckdb, opensearch, replica
 from tests.support.sinks.case import Row
 from tests.support.sinks.iceberg import table_rows
 
@@ -51,11 +58,13 @@ SEEDS = range(20)
 STEPS = 12
 PRODUCTS = ("mysql", "mariadb", "postgres")
 #: Sinks with no test but slow ones: Delta's changes wait unless the settings say otherwise.
-SLOW = ("delta", "mariadb", "opensearch", "clickhouse")
+SLOW = ("delta", "mariadb", "opensearch", "clickhouse", "duckdb", "duckdb, changelog")
 #: The target's name: not the source's, which may be on the same server.
 TARGET = "shop.t"
 #: Lakes whose targets have no column that the table no longer has; others keep history.
-WITHOUT_FORMER = ("delta", "delta, changes that wait", "iceberg")
+WITHOUT_FORMER = ("delta", "delta, changes that wait", "iceberg", "duckdb")
+#: Sinks that hold changes.
+LOGS = ("delta, changelog", "duckdb, changelog")
 #: Steps of a sink at which its first attempt fails; some are of other sinks.
 FAILPOINTS = ("sink.altered", "sink.table", "sink.merged", "sink.seen", "sink.reread", "none")
 
@@ -198,6 +207,17 @@ def _clickhouse(request: Any) -> Any:
     )
 
 
+def _duckdb(mode: WriteMode) -> Callable[[Any], Any]:
+    def make(request: Any) -> Any:
+        settings = DuckDbSettings(database=f"{request.getfixturevalue('tmp_path')}/shop.duckdb", mode=mode)
+        return (
+            lambda router: DuckSink(settings, router),
+            lambda key: duckdb.held_rows(settings, TARGET, key),
+        )
+
+    return make
+
+
 SINKS = {
     "delta": _delta(WriteMode.UPSERT),
     "delta, changes that wait": _delta(WriteMode.UPSERT, 3600),
@@ -209,11 +229,13 @@ SINKS = {
     "postgresql": _replica(replica.postgres),
     "opensearch": _opensearch,
     "clickhouse": _clickhouse,
+    "duckdb": _duckdb(WriteMode.UPSERT),
+    "duckdb, changelog": _duckdb(WriteMode.CHANGELOG),
 }
 
 
 #: Those that rename and drop columns with their source, whatever types these have.
-FOLLOWING = ("mysql", "mariadb", "postgresql", "delta", "delta, changes that wait", "clickhouse")
+FOLLOWING = ("mysql", "mariadb", "postgresql", "delta", "delta, changes that wait", "clickhouse", "duckdb")
 
 
 def cases() -> list[Any]:
@@ -277,8 +299,7 @@ def test_target_equals_its_table(  # noqa: PLR0917
             held = rows(captured.schema.key)
             if sink in WITHOUT_FORMER:
                 assert {name.partition("__")[0] for row in held for name in row} <= {*columns}
-            is_log = sink == "delta, changelog"
-            found = [without_types(row, columns, is_log=is_log) for row in held]
+            found = [without_types(row, columns, is_log=sink in LOGS) for row in held]
             assert comparable(found) == comparable(wanted)
         except TailraceError as error:
             if error.table is None:

@@ -19,9 +19,11 @@ def repeatedly(act: Callable[[], None], pause_s: float) -> Iterator[None]:
 
     thread = threading.Thread(target=loop)
     thread.start()
-    yield
-    stopping.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
 
 
 @contextmanager

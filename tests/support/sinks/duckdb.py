@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -30,6 +30,27 @@ def rows_of(settings: DuckDbSettings, name: str, order: str = "ALL") -> list[Row
     with opened(settings) as connection:
         found = connection.execute(f'SELECT * FROM db."{schema}"."{table}" ORDER BY {order}')
         return found.to_arrow_table().to_pylist()
+
+
+def held_rows(settings: DuckDbSettings, name: str, key: Sequence[str]) -> list[Row]:
+    """The rows that a target has, or adds up to by the last change of each key; none if there is none."""
+    schema, _, table = name.partition(".")
+    with opened(settings) as connection:
+        found = connection.execute(
+            "SELECT 1 FROM duckdb_tables() WHERE database_name = 'db' AND schema_name = ? AND table_name = ?",
+            [schema, table],
+        )
+        if found.fetchone() is None:
+            return []
+    if settings.mode is WriteMode.UPSERT:
+        return rows_of(settings, name)
+    state: dict[tuple[Any, ...], Row] = {}
+    for row in rows_of(settings, name, "_seq"):
+        of = tuple(row[column] for column in key)
+        state.pop(of, None)
+        if row["_op"] != "d":
+            state[of] = {column: value for column, value in row.items() if column not in SYSTEM}
+    return list(state.values())
 
 
 @contextlib.contextmanager
