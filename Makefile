@@ -96,7 +96,7 @@ COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-header --quie
 .PHONY: lock
 lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lock from pyproject.toml, uv, jars, PostgreSQL
 	$(COMPILE) pyproject.toml --group dev --extra aws --extra azure --extra clickhouse --extra delta --extra duckdb --extra gcp --extra iceberg \
-		--extra kafka --extra mariadb --extra nats --extra openlineage --extra oracle --extra otel --extra postgres --extra rabbitmq --extra redis \
+		--extra kafka --extra mariadb --extra nats --extra openlineage --extra oracle --extra otel --extra postgres --extra rabbitmq --extra redis --extra server \
 		--output-file requirements.lock
 	$(COMPILE) --group docs --output-file requirements-docs.lock
 	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -

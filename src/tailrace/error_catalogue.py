@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from tailrace.errors import (
     ConfigError,
+    ControlError,
     DecodeError,
     KeyChangedError,
+    LeaseLostError,
     PositionLostError,
     PreflightError,
     SchemaMismatchError,
@@ -28,6 +30,7 @@ from tailrace.errors import (
     TableLockedError,
     TablesParkedError,
     TailraceError,
+    TransientControlError,
     TransientSinkError,
     TransientSourceError,
 )
@@ -86,6 +89,7 @@ SUBJECTS = {
     "80": "Running",
     "81": "Verification",
     "82": "Log archive",
+    "84": "Control plane",
     "90": "Development servers and demo",
 }
 
@@ -3240,6 +3244,115 @@ CATALOGUE = {
         (ConfigError,),
         "`tailrace archive` keeps the logs of MySQL, MariaDB and PostgreSQL.",
         "Keep the server's own archived log for as long as streams may need it.",
+    ),
+    # ---- 84 Control plane ----------------------------------------------------------------------------------
+    "TR-8401": Condition(
+        "the database of the control plane does not answer",
+        (TransientControlError,),
+        "The database that `tailrace serve --database` names is out of reach, restarting, or locked for "
+        "too long.",
+        "Start it, or see to the network. Servers try again by themselves. Pipelines whose lease ends "
+        "meanwhile are stopped, and go on once it answers.",
+    ),
+    "TR-8402": Condition(
+        "the database of the control plane refuses a statement",
+        (StateError,),
+        "The user of that database lacks a right, or somebody changed its tables.",
+        "`GRANT ALL` on that database to its user; restore tables that were changed from a backup.",
+    ),
+    "TR-8403": Condition(
+        "the URL of the control plane's database holds a password",
+        (ConfigError,),
+        "An address is printed in messages and logs.",
+        "Give the password by `--database-password '${env:NAME}'`.",
+    ),
+    "TR-8404": Condition(
+        "the URL of the control plane's database is wrong",
+        (ConfigError,),
+        "It is no URL, names another kind of database, or a file that cannot be created.",
+        "`sqlite:////PATH/TO/FILE`, `postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE`.",
+    ),
+    "TR-8405": Condition(
+        "the database of the control plane is of a newer version of Tailrace",
+        (StateError,),
+        "A newer server has changed its tables.",
+        "Install the version that the other servers have; or restore the backup of before the upgrade.",
+    ),
+    "TR-8406": Condition(
+        "a cancelled subscription stays cancelled",
+        (StateError,),
+        "Somebody asked it to run or to pause.",
+        "Create another subscription, with a checkpoint and targets of its own.",
+    ),
+    "TR-8407": Condition(
+        "only a failed subscription can be tried again",
+        (StateError,),
+        "It has not failed.",
+        "`tailrace resume NAME` lets a paused one run.",
+    ),
+    "TR-8411": Condition(
+        "there is another subscription of that name",
+        (ControlError,),
+        "Creating the same subscription twice is allowed, another one with its name is not.",
+        "Change it with its version (`If-Match`), or take another name.",
+    ),
+    "TR-8412": Condition(
+        "there is no subscription of that name",
+        (ControlError,),
+        "It was never created, or was deleted.",
+        "`tailrace get` lists them.",
+    ),
+    "TR-8413": Condition(
+        "a subscription is not stopped",
+        (ControlError,),
+        "It was to be deleted, and a server may still run it.",
+        "`tailrace pause NAME`, wait until no server runs it, delete it then.",
+    ),
+    "TR-8414": Condition(
+        "a subscription has been changed",
+        (ControlError,),
+        "A change is based on an older version of it: it would undo what somebody else did.",
+        "Read it again (`tailrace get NAME`), and make the change again.",
+    ),
+    "TR-8415": Condition(
+        "the name of a subscription or group is wrong",
+        (ConfigError,),
+        "Names are parts of addresses and files.",
+        "Letters, digits, `_`, `.` and `-`, the first a letter or digit; 128 at most.",
+    ),
+    "TR-8416": Condition(
+        "the file of a subscription has another name",
+        (ConfigError,),
+        "`pipeline.name` differs from the name of the subscription.",
+        "Leave `pipeline.name` out, or give it the subscription's name.",
+    ),
+    "TR-8417": Condition(
+        "the checkpoint of a subscription cannot be changed",
+        (ConfigError,),
+        "The stream's position is in its checkpoint.",
+        "Create another subscription for another stream.",
+    ),
+    "TR-8418": Condition(
+        "a pipeline file for the control plane holds a secret",
+        (ConfigError,),
+        "The control plane keeps pipeline files in its database, and shows them.",
+        "Put a reference there: `${env:NAME}` or `${file:PATH}`.",
+    ),
+    "TR-8420": Condition(
+        "a server may no longer run a subscription",
+        (LeaseLostError,),
+        "Its lease has ended: the server was stopped, or cut off from the database, and another one may "
+        "have taken over.",
+        "Nothing: what it was writing is written again by the new owner, and targets leave out what they "
+        "have.",
+    ),
+    "TR-8421": Condition(
+        "a checkpoint is not the one of the last owner",
+        (StateError,),
+        "The server reaches another checkpoint than the server that ran the subscription before, or it "
+        "was restored from a copy.",
+        "Put checkpoints on storage that all servers share: a mounted path, or an object store. If it was "
+        "restored: restore the newest copy.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

@@ -14,6 +14,9 @@
     │   └── DecodeError            malformed bytes
     ├── StateError             an offset, checkpoint or target from which the stream cannot continue
     ├── TablesParkedError      everything is read, except for tables that are parked
+    ├── ControlError           the control plane refuses what was asked
+    │   ├── TransientControlError  retry: its database does not answer
+    │   └── LeaseLostError         another server may run the subscription
     └── SinkError
         └── TransientSinkError     retry
 
@@ -194,6 +197,20 @@ class StateError(TailraceError):
 
 class TablesParkedError(TailraceError):
     """A pipeline has read everything, except for tables that are parked."""
+
+
+class ControlError(TailraceError):
+    """The control plane refuses what was asked: of another version, or not in this state."""
+
+
+class TransientControlError(ControlError):
+    """The database of the control plane does not answer."""
+
+    retryable = True
+
+
+class LeaseLostError(ControlError):
+    """This server may no longer run the subscription."""
 
 
 class SinkError(TailraceError):

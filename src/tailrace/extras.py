@@ -25,6 +25,7 @@ EXTRAS = {
     "postgres": ("pg8000.core",),
     "rabbitmq": ("pika",),
     "redis": ("redis",),
+    "server": ("alembic.command", "sqlalchemy"),
 }
 
 

@@ -1,0 +1,198 @@
+"""Leases: which server may run a subscription, and for how long.
+
+    free ──claim──▶ owned, lease n ──renew──▶ owned, lease n, longer
+                        │
+                        ├──hand over──▶ free
+                        └──not renewed for LEASE_S──▶ another server claims it: lease n + 1
+
+The number of a lease rises with every owner and never goes back: it is the fence. A batch is begun and done
+by statements that name it, so that an owner which lost its lease (stopped by SIGSTOP, cut off from the
+database) finds out before it writes, and before Spark records what it wrote. Only the database's clock
+counts.
+
+A batch is a pure function of its offset range, so the end of a batch is put down *before* any sink is given
+it: whoever takes over writes the same batch again, and sinks leave out what they have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
+
+from tailrace.control.metadata.database import now_us
+from tailrace.control.metadata.tables import subscriptions
+from tailrace.control.stages import Desired, Stage
+from tailrace.control.subscriptions import Subscription, subscription_of
+from tailrace.errors import LeaseLostError, StateError
+
+#: How long a lease holds, seconds. A dead server's subscriptions are free after that.
+LEASE_S = 10.0
+#: How often it is renewed, seconds.
+RENEW_S = 2.5
+
+_S = 1_000_000
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to run a subscription.
+
+    Args:
+        subscription_id: of which.
+        name: its name.
+        server: the server that has it.
+        number: rises with every owner.
+    """
+
+    subscription_id: int
+    name: str
+    server: str
+    number: int
+
+
+def claim(connection: Connection, server: str, most: int) -> list[tuple[Subscription, Lease]]:
+    """Take subscriptions that are to run and that nobody runs.
+
+    Servers prefer different ones, so that those which look at the same time seldom meet.
+
+    Args:
+        connection: a transaction.
+        server: the server's name.
+        most: as many.
+    """
+    of = subscriptions.c
+    free = select(of.id).where(_is_free())
+    ids = sorted(connection.execute(free).scalars(), key=lambda id_: _preference(server, id_))
+    taken: list[tuple[Subscription, Lease]] = []
+    for id_ in ids:
+        if len(taken) == most:
+            break
+        claimed = connection.execute(
+            update(subscriptions)
+            .where(of.id == id_, _is_free())
+            .values(owner=server, lease=of.lease + 1, lease_until_us=now_us() + int(LEASE_S * _S))
+        )
+        if claimed.rowcount:
+            row = connection.execute(select(subscriptions).where(of.id == id_)).one()
+            taken.append((subscription_of(row), Lease(id_, row.name, server, row.lease)))
+    return taken
+
+
+def renew(connection: Connection, leases: Collection[Lease]) -> set[Lease]:
+    """Make leases longer; returns those that are lost, to be stopped at once."""
+    lost = set()
+    for lease in leases:
+        renewed = connection.execute(
+            update(subscriptions)
+            .where(_is_held(lease), subscriptions.c.lease_until_us > now_us())
+            .values(lease_until_us=now_us() + int(LEASE_S * _S))
+        )
+        if not renewed.rowcount:
+            lost.add(lease)
+    return lost
+
+
+def release(connection: Connection, lease: Lease) -> None:
+    """Give a lease back: nothing of the subscription runs here any more. A lost one is nobody's business."""
+    connection.execute(update(subscriptions).where(_is_held(lease)).values(owner=None, lease_until_us=0))
+
+
+def begin_batch(connection: Connection, lease: Lease, batch: int, end: str) -> None:
+    """Put down the end of a batch, before any sink is given it.
+
+    Args:
+        connection: a transaction.
+        lease: of the owner.
+        batch: the batch's number.
+        end: its end offset, as Spark's checkpoint has it.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+        StateError: the batch was begun with another end, or a later one was: the checkpoint is not the
+            stream's newest.
+    """
+    of = subscriptions.c
+    row = require_held(connection, lease)
+    if row.begun_batch is not None and (
+        batch < row.begun_batch or (batch == row.begun_batch and end != row.begun_end)
+    ):
+        raise StateError(
+            f"the checkpoint of subscription `{lease.name}` is not the one of its last owner",
+            f"batch {row.begun_batch} was begun, and the checkpoint has "
+            + (f"batch {batch} next" if batch < row.begun_batch else "another end of it"),
+            "all servers must reach the same checkpoint: a path on shared storage, or in an object store. "
+            "If it was restored from a copy: restore the newest one",
+            code="TR-8421",
+        )
+    begun = connection.execute(
+        update(subscriptions)
+        .where(_is_held(lease), of.lease_until_us > now_us())
+        .values(begun_batch=batch, begun_end=end, begun_lease=lease.number)
+    )
+    if not begun.rowcount:
+        raise _lost(lease)
+
+
+def end_batch(connection: Connection, lease: Lease, batch: int) -> None:
+    """Note that all sinks have a batch, before Spark records it as done.
+
+    Raises:
+        LeaseLostError: another server runs the subscription; it writes the batch again.
+    """
+    done = connection.execute(
+        update(subscriptions)
+        .where(_is_held(lease), subscriptions.c.begun_batch == batch)
+        .values(done_batch=batch, done_lease=lease.number)
+    )
+    if not done.rowcount:
+        raise _lost(lease)
+
+
+def require_held(connection: Connection, lease: Lease) -> Row[Any]:
+    """The subscription's row.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    held = select(subscriptions).where(_is_held(lease), subscriptions.c.lease_until_us > now_us())
+    row = connection.execute(held).one_or_none()
+    if row is None:
+        raise _lost(lease)
+    return row
+
+
+def unowned(connection: Connection) -> int:
+    """How many subscriptions are to run, and nobody runs them."""
+    return int(connection.execute(select(func.count()).where(_is_free())).scalar_one())
+
+
+def _is_free() -> ColumnElement[bool]:
+    of = subscriptions.c
+    return and_(
+        of.desired == Desired.RUN,
+        of.stage != Stage.CANCELLED,
+        or_(of.owner.is_(None), of.lease_until_us <= now_us()),
+        or_(of.retry_us.is_(None), of.retry_us <= now_us()),
+    )
+
+
+def _is_held(lease: Lease) -> ColumnElement[bool]:
+    of = subscriptions.c
+    return and_(of.id == lease.subscription_id, of.lease == lease.number, of.owner == lease.server)
+
+
+def _preference(server: str, id_: int) -> bytes:
+    return hashlib.blake2b(f"{server}/{id_}".encode(), digest_size=8).digest()
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(
+        f"server `{lease.server}` may no longer run subscription `{lease.name}`",
+        f"lease {lease.number} has ended, or another server has a newer one",
+        "nothing to do: another server runs it, or this one does once it gets a lease",
+        code="TR-8420",
+    )

@@ -1,0 +1,249 @@
+"""The database of the control plane: opened by URL, with one clock for all servers.
+
+    sqlite:////var/lib/tailrace/tailrace.db      one file, WAL mode: one host
+    postgresql://user@host/tailrace              any number of servers
+    mysql://user@host/tailrace                   likewise; MariaDB too
+
+The password is not part of the URL: it is a reference (`config.secret`). Servers' clocks may differ, so no
+statement uses one: `now_us` is an SQL expression, and leases are compared with it in the statement that takes
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, BigInteger, Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from tailrace.config.secret import Secret, has_credentials
+from tailrace.control.metadata.migrations import upgrade
+from tailrace.errors import ConfigError, StateError, TransientControlError
+from tailrace.private import make_private_directory, write_private
+
+_R = TypeVar("_R")
+
+#: What connects to each database.
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+pg8000",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+#: How long SQLite waits for another process's write, milliseconds.
+_BUSY_MS = 10_000
+#: How long connecting, and an answer, may take, seconds: below the time of a lease.
+_CONNECT_S = 5
+_ANSWER_S = 8
+#: Marks transactions that only read: they wait for no writer in SQLite.
+_READS = "tailrace_reads"
+#: Connections that a server holds at most.
+_POOL = 8
+
+
+class now_us(FunctionElement[int]):  # noqa: N801 - reads as SQL
+    """The database's clock, microseconds since 1970 UTC."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_us, "sqlite")
+def _now_sqlite(*_: Any, **__: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
+
+
+@compiles(now_us, "postgresql")
+def _now_postgresql(*_: Any, **__: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(now_us, "mysql")
+@compiles(now_us, "mariadb")
+def _now_mysql(*_: Any, **__: Any) -> str:
+    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+
+
+class Database:
+    """The database of the control plane.
+
+    Args:
+        url: see the module; parameters behind `?` are the driver's.
+        password: the password; None: the server asks for none.
+
+    Raises:
+        ConfigError: the URL is wrong, or names a database that cannot be used.
+    """
+
+    def __init__(self, url: str, password: Secret | None = None) -> None:
+        self.url = url
+        self.password = password
+        self._engine = _engine(_parsed(url), password)
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether only servers on one machine can share it."""
+        return self._engine.dialect.name == "sqlite"
+
+    def prepare(self) -> None:
+        """Create the tables, or bring them to this version.
+
+        Raises:
+            StateError: a newer version of Tailrace has been here.
+            TransientControlError: the database does not answer.
+        """
+        with _explained():
+            upgrade(self._engine)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction: committed at the end, rolled back by an exception.
+
+        Raises:
+            TransientControlError: the database does not answer, or a statement met another's lock.
+        """
+        with _explained(), self._engine.begin() as connection:
+            yield connection
+
+    def read(self, work: Callable[[Connection], _R]) -> _R:
+        """The result of `work`, which only reads, in a transaction of its own."""
+        with _explained(), self._engine.execution_options(**{_READS: True}).begin() as connection:
+            return work(connection)
+
+    def now_us(self) -> int:
+        """The database's clock, microseconds since 1970 UTC."""
+        return self.read(lambda connection: int(connection.execute(select(now_us())).scalar_one()))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Errors of the driver as ours; their text never holds a password."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
+            raise TransientControlError(
+                "the database of the control plane does not answer",
+                f"{type(cause).__name__}: {cause}",
+                "pipelines whose lease ends are stopped, and go on once it answers",
+                code="TR-8401",
+            ) from error
+        if isinstance(error, DBAPIError):
+            raise StateError(
+                "the database of the control plane refuses a statement",
+                f"{type(cause).__name__}: {cause}",
+                "see that its user may create, alter, read and write tables",
+                code="TR-8402",
+            ) from error
+        raise
+
+
+def _parsed(text: str) -> URL:
+    if has_credentials(text):
+        raise ConfigError(
+            "the URL of the control plane's database holds a password",
+            "an address is printed in messages and logs",
+            "give it by --database-password '${env:NAME}' or '${file:PATH}'",
+            code="TR-8403",
+        )
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise _wrong_url("a value that is not a URL") from None
+    if url.drivername not in _DRIVERS:
+        raise _wrong_url(f"a URL of `{url.drivername}`")
+    if url.drivername == "sqlite":
+        if not url.database or url.database == ":memory:":
+            raise _wrong_url("no file")
+    elif not (url.host and url.database):
+        raise _wrong_url("no host or no database")
+    return url.set(drivername=_DRIVERS[url.drivername])
+
+
+def _wrong_url(found: str) -> ConfigError:
+    return ConfigError(
+        "the URL of the control plane's database is wrong",
+        f"found {found}",
+        "needed: sqlite:////PATH/TO/FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE",
+        code="TR-8404",
+    )
+
+
+def _engine(url: URL, password: Secret | None) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(url)
+    if password is not None:
+        url = url.set(password=password.resolve("the password of the control plane's database"))
+    engine = create_engine(
+        url,
+        pool_size=_POOL,
+        max_overflow=0,
+        pool_timeout=_ANSWER_S,
+        pool_pre_ping=True,
+        connect_args=_connect_args(url),
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+    )
+    if url.get_backend_name() in ("mysql", "mariadb"):
+
+        @event.listens_for(engine, "connect")
+        def _(connection: Any, _: Any) -> None:
+            with connection.cursor() as cursor:
+                # `now_us` reads local time; rows that an UPDATE found count, changed or not
+                cursor.execute("SET time_zone = '+00:00', innodb_lock_wait_timeout = 5")
+
+    return engine
+
+
+def _connect_args(url: URL) -> Mapping[str, object]:
+    if url.get_backend_name() == "postgresql":
+        return {"timeout": _ANSWER_S}
+    return {
+        "charset": "utf8mb4",
+        "connect_timeout": _CONNECT_S,
+        "read_timeout": _ANSWER_S,
+        "write_timeout": _ANSWER_S,
+    }
+
+
+def _sqlite(url: URL) -> Engine:
+    assert url.database is not None
+    path = Path(url.database).absolute()
+    try:
+        if not path.exists():  # specs and tokens' digests are nobody else's business
+            make_private_directory(path.parent)
+            write_private(path, "")
+    except OSError as error:
+        raise ConfigError(
+            f"file `{path}` of the control plane cannot be created", error.strerror, code="TR-8404"
+        ) from None
+    engine = create_engine(
+        url.set(database=str(path)),
+        connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
+        hide_parameters=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _(connection: Any, _: Any) -> None:
+        # the driver's own BEGIN comes late, and in the weaker form
+        connection.isolation_level = None
+        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {setting}")
+
+    @event.listens_for(engine, "begin")
+    def _(connection: Connection) -> None:
+        # a transaction that begins to write after others did would fail instead of waiting
+        reads = connection.get_execution_options().get(_READS, False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,185 @@
+"""Progress: what a subscription and each of its source tables do, as their owner reports it.
+
+A report names its lease: what an owner that lost it says is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from tailrace.control import audit
+from tailrace.control.leases import Lease, require_held
+from tailrace.control.metadata.database import now_us
+from tailrace.control.metadata.tables import progress, subscriptions
+from tailrace.control.stages import Stage, moved
+from tailrace.errors import TailraceError
+
+#: Pauses before a failed subscription is tried again, seconds, by the number of failures in a row.
+_PAUSES_S = (5, 15, 60, 300)
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """A source table of a subscription.
+
+    Args:
+        table: its name.
+        stage: `snapshot`, `reread`, `incremental_log`, or `failed`: it is parked.
+        last_key: the cursor of its snapshot, as JSON; None: not begun, or done.
+        rows: rows read; None: never read.
+        estimated: its rows, as estimated when the reading began; None: it is not being read.
+        position: where in the log its target is, as text; None: not known.
+        complete_us: its target has everything that was committed up to this time; None: not known.
+        changes: changes written since its subscription was created.
+        error: why it is parked: code, message, detail and hint; None: it is not.
+        updated_us: when this was reported.
+    """
+
+    table: str
+    stage: str
+    last_key: str | None = None
+    rows: int | None = None
+    estimated: int | None = None
+    position: str | None = None
+    complete_us: int | None = None
+    changes: int = 0
+    error: Mapping[str, Any] | None = None
+    updated_us: int = 0
+
+
+def report(connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableProgress]) -> None:
+    """Replace what is known of a subscription's tables, and move it on its way.
+
+    Args:
+        connection: a transaction.
+        lease: of the owner.
+        stage: where on its way the stream is.
+        tables: all its tables.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    row = require_held(connection, lease)
+    new, reached = moved(Stage(row.stage), Stage(row.reached), stage)
+    if (new, reached) != (row.stage, row.reached):
+        _set(connection, lease, stage=new, reached=reached, stage_reason=None, failures=0, retry_us=None)
+        audit.note(
+            connection,
+            lease.server,
+            "subscription.stage",
+            lease.name,
+            before={"stage": row.stage},
+            after={"stage": new},
+        )
+    elif row.failures:
+        _set(connection, lease, stage_reason=None, failures=0)
+    of = progress.c
+    known = set(connection.execute(select(of.table_name).where(of.subscription_id == row.id)).scalars())
+    gone = known - {table.table for table in tables}
+    if gone:
+        connection.execute(delete(progress).where(of.subscription_id == row.id, of.table_name.in_(gone)))
+    for table in tables:
+        values = _values(table)
+        if table.table in known:
+            connection.execute(
+                update(progress)
+                .where(of.subscription_id == row.id, of.table_name == table.table)
+                .values(**values)
+            )
+        else:
+            connection.execute(
+                insert(progress).values(subscription_id=row.id, table_name=table.table, **values)
+            )
+
+
+def failed(connection: Connection, lease: Lease, error: TailraceError, *, retries: bool) -> None:
+    """Note that a subscription's run has ended with an error, and give its lease back.
+
+    Args:
+        connection: a transaction.
+        lease: of the owner.
+        error: the error.
+        retries: whether it may be tried again by itself, after a pause that grows.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    row = require_held(connection, lease)
+    stage, reached = moved(Stage(row.stage), Stage(row.reached), Stage.FAILED)
+    reason = error_json(error)
+    if retries:
+        pause_s = _PAUSES_S[min(row.failures, len(_PAUSES_S) - 1)]
+        more = {"stage": row.stage, "retry_us": now_us() + pause_s * 1_000_000}
+    else:
+        more = {"stage": stage, "desired": "pause"}
+    _set(
+        connection,
+        lease,
+        reached=reached,
+        stage_reason=json.dumps(reason),
+        failures=row.failures + 1,
+        owner=None,
+        lease_until_us=0,
+        **more,
+    )
+    audit.note(
+        connection,
+        lease.server,
+        "subscription.failed",
+        lease.name,
+        before={"stage": row.stage},
+        after={"reason": reason},
+    )
+
+
+def tables_of(connection: Connection, subscription_id: int) -> list[TableProgress]:
+    """What is known of a subscription's tables, in the order of their names."""
+    of = progress.c
+    query = select(progress).where(of.subscription_id == subscription_id).order_by(of.table_name)
+    return [
+        TableProgress(
+            row.table_name,
+            row.stage,
+            row.last_key,
+            row.rows,
+            row.estimated,
+            row.position,
+            row.complete_us,
+            row.changes,
+            audit.value_of(row.error),
+            row.updated_us,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def error_json(error: TailraceError) -> dict[str, Any]:
+    """An error as JSON values."""
+    return {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
+
+
+def _set(connection: Connection, lease: Lease, **values: Any) -> None:
+    connection.execute(
+        update(subscriptions)
+        .where(subscriptions.c.id == lease.subscription_id, subscriptions.c.lease == lease.number)
+        .values(**values)
+    )
+
+
+def _values(table: TableProgress) -> dict[str, Any]:
+    return {
+        "stage": table.stage,
+        "last_key": table.last_key,
+        "rows": table.rows,
+        "estimated": table.estimated,
+        "position": table.position,
+        "complete_us": table.complete_us,
+        "changes": table.changes,
+        "error": None if table.error is None else json.dumps(table.error),
+        "updated_us": now_us(),
+    }

@@ -1,0 +1,305 @@
+"""The control plane's database, of each kind: the same promises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text, update
+
+from tailrace.control import audit, leases, progress, servers, subscriptions
+from tailrace.control.metadata.database import Database, now_us
+from tailrace.control.metadata.migrations import VERSION_TABLE
+from tailrace.control.metadata.tables import metadata
+from tailrace.control.metadata.tables import subscriptions as table
+from tailrace.control.progress import TableProgress
+from tailrace.control.stages import Desired, Stage
+from tailrace.control.subscriptions import Selection
+from tailrace.errors import ConfigError, ControlError, LeaseLostError, SinkError, StateError
+from tests.support import control
+from tests.support.control import spec
+
+
+@pytest.fixture(params=control.KINDS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with control.database(request.param, request, tmp_path) as found:
+        yield found
+
+
+def _create(database: Database, *names: str) -> None:
+    with database.begin() as connection:
+        for name in names:
+            subscriptions.create(connection, "ann", name, spec(name))
+
+
+def _expire(database: Database, *names: str) -> None:
+    """Let leases end now, as if their time had passed."""
+    with database.begin() as connection:
+        connection.execute(update(table).where(table.c.name.in_(names)).values(lease_until_us=now_us() - 1))
+
+
+def _claim(database: Database, server: str, most: int = 100) -> list[leases.Lease]:
+    with database.begin() as connection:
+        return [lease for _, lease in leases.claim(connection, server, most)]
+
+
+def test_tables_are_those_of_the_migrations(database: Database) -> None:
+    def difference(connection: object) -> list[object]:
+        context = MigrationContext.configure(
+            connection,  # type: ignore[arg-type]
+            opts={"version_table": VERSION_TABLE, "compare_type": True},
+        )
+        return list(compare_metadata(context, metadata))
+
+    assert database.read(difference) == []
+
+
+def test_servers_that_start_together_prepare_it_once(database: Database) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: database.prepare(), range(4)))
+
+
+def test_database_of_a_newer_version_is_refused(database: Database) -> None:
+    with database.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    with pytest.raises(StateError, match="newer version") as error:
+        database.prepare()
+    assert error.value.code == "TR-8405"
+
+
+def test_created_twice_is_created_once(database: Database) -> None:
+    with database.begin() as connection:
+        first, new = subscriptions.create(connection, "ann", "shop", spec("shop"))
+        again, is_new = subscriptions.create(connection, "bob", "shop", spec("shop"))
+        assert (new, is_new) == (True, False)
+        assert first == again
+        with pytest.raises(ControlError, match="another subscription"):
+            subscriptions.create(connection, "ann", "shop", spec("shop") + "# other\n")
+        assert first.desired is Desired.RUN
+        assert first.stage is Stage.REGISTER
+        assert first.spec == spec("shop")
+
+
+def test_names_differ_by_case_and_unicode_is_kept(database: Database) -> None:
+    _create(database, "Shop", "shop")
+    with database.begin() as connection:
+        file = spec("shop") + "# übersicht 漢字 😀\n"
+        subscriptions.change_spec(connection, "ann", "shop", file)
+        assert subscriptions.get(connection, "shop").spec == file
+        assert subscriptions.get(connection, "Shop").spec == spec("Shop")
+
+
+def test_lost_updates_are_refused(database: Database) -> None:
+    _create(database, "shop")
+    with database.begin() as connection:
+        seen = subscriptions.get(connection, "shop").version
+        subscriptions.set_desired(connection, "bob", "shop", Desired.PAUSE, seen)
+        with pytest.raises(ControlError, match="has been changed") as error:
+            subscriptions.change_spec(connection, "ann", "shop", spec("shop") + "#\n", version=seen)
+        assert error.value.code == "TR-8414"
+        assert subscriptions.get(connection, "shop").spec == spec("shop")
+
+
+def test_secrets_are_refused_and_not_shown(database: Database) -> None:
+    wrong = spec("shop").replace("${env:SHOP_PASSWORD}", "hunter2")
+    with database.begin() as connection:
+        with pytest.raises(ConfigError, match=r"`source\.password` holds a secret") as error:
+            subscriptions.create(connection, "ann", "shop", wrong)
+        assert "hunter2" not in str(error.value)
+
+
+def test_checkpoint_stays(database: Database) -> None:
+    _create(database, "shop")
+    with database.begin() as connection, pytest.raises(ConfigError, match="checkpoint"):
+        subscriptions.change_spec(
+            connection, "ann", "shop", spec("shop") + "pipeline: {checkpoint: elsewhere}\n"
+        )
+
+
+def test_lists_in_pages_and_by_filters(database: Database) -> None:
+    _create(database, *(f"p{i:02d}" for i in range(7)), "under_score", "under-score")
+    with database.begin() as connection:
+        subscriptions.set_desired(connection, "ann", "p03", Desired.PAUSE)
+        names, after = [], ""
+        while page := subscriptions.select_subscriptions(connection, Selection(after=after, most=4)):
+            names += [each.name for each in page]
+            after = page[-1].name
+        assert sorted(names) == [*(f"p{i:02d}" for i in range(7)), "under-score", "under_score"]
+        paused = subscriptions.select_subscriptions(connection, Selection(desired=Desired.PAUSE))
+        assert [each.name for each in paused] == ["p03"]
+        found = subscriptions.select_subscriptions(connection, Selection(text="r_s"))
+        assert [each.name for each in found] == ["under_score"]
+        assert subscriptions.count_by_stage(connection) == {Stage.REGISTER: 9}
+
+
+def test_running_one_is_not_removed(database: Database) -> None:
+    _create(database, "shop")
+    (lease,) = _claim(database, "s1")
+    with database.begin() as connection:
+        with pytest.raises(ControlError, match="not stopped"):
+            subscriptions.remove(connection, "ann", "shop")
+        subscriptions.set_desired(connection, "ann", "shop", Desired.PAUSE)
+        with pytest.raises(ControlError, match="run by server `s1`"):
+            subscriptions.remove(connection, "ann", "shop")
+        progress.report(connection, lease, Stage.SNAPSHOT, [TableProgress("shop.orders", "snapshot")])
+        leases.release(connection, lease)
+        subscriptions.remove(connection, "ann", "shop")
+        with pytest.raises(ControlError, match="there is no subscription"):
+            subscriptions.get(connection, "shop")
+        kinds = [event.kind for event in audit.read_events(connection, "shop")]
+    assert kinds == [
+        "subscription.delete",
+        "subscription.stage",
+        "subscription.pause",
+        "subscription.create",
+    ]
+
+
+def test_cancelled_stays_cancelled(database: Database) -> None:
+    _create(database, "shop")
+    with database.begin() as connection:
+        assert subscriptions.set_desired(connection, "ann", "shop", Desired.CANCEL).stage is Stage.CANCELLED
+        with pytest.raises(StateError, match="stays cancelled"):
+            subscriptions.set_desired(connection, "ann", "shop", Desired.RUN)
+    assert _claim(database, "s1") == []
+
+
+def test_audit_has_before_and_after(database: Database) -> None:
+    _create(database, "shop")
+    with database.begin() as connection:
+        subscriptions.set_desired(connection, "bob", "shop", Desired.PAUSE)
+        paused, created = audit.read_events(connection)
+        assert (paused.actor, created.actor) == ("bob", "ann")
+        assert paused.before is not None
+        assert paused.after is not None
+        assert (paused.before["desired"], paused.after["desired"]) == ("run", "pause")
+        assert created.before is None
+        assert audit.read_events(connection, before_id=paused.id) == [created]
+        assert abs(paused.at_us - database.now_us()) < 60_000_000
+
+
+def test_servers_that_claim_at_once_share_and_never_both_own(database: Database) -> None:
+    names = [f"p{i:02d}" for i in range(24)]
+    _create(database, *names)
+    start = threading.Barrier(4)
+
+    def claim(server: str) -> list[leases.Lease]:
+        start.wait()
+        found: list[leases.Lease] = []
+        while len(found) < 6:
+            found += _claim(database, server, 2)
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        each = list(pool.map(claim, ("s1", "s2", "s3", "s4")))
+    assert sorted(lease.name for found in each for lease in found) == names
+    assert all(lease.number == 1 for found in each for lease in found)
+
+
+def test_owner_that_does_not_renew_is_followed_by_another(database: Database) -> None:
+    _create(database, "shop")
+    (first,) = _claim(database, "s1")
+    assert _claim(database, "s2") == []
+    with database.begin() as connection:
+        assert leases.renew(connection, [first]) == set()
+        leases.begin_batch(connection, first, 0, '{"v":1}')
+    _expire(database, "shop")
+    (second,) = _claim(database, "s2")
+    assert (second.number, second.server) == (2, "s2")
+    for action in (
+        lambda c: leases.begin_batch(c, first, 1, "{}"),
+        lambda c: leases.end_batch(c, first, 0),
+        lambda c: progress.report(c, first, Stage.SNAPSHOT, []),
+        lambda c: progress.failed(c, first, SinkError("no", code="TR-7008"), retries=True),
+    ):
+        with database.begin() as connection, pytest.raises(LeaseLostError):
+            action(connection)
+    with database.begin() as connection:
+        assert leases.renew(connection, [first]) == {first}
+        leases.release(connection, first)  # changes nothing
+        leases.begin_batch(connection, second, 0, '{"v":1}')
+        leases.end_batch(connection, second, 0)
+        assert leases.renew(connection, [second]) == set()
+
+
+def test_same_server_gets_a_higher_number(database: Database) -> None:
+    """A server that lost its lease while it stood still must not take its own zombie for the owner."""
+    _create(database, "shop")
+    (first,) = _claim(database, "s1")
+    _expire(database, "shop")
+    (second,) = _claim(database, "s1")
+    assert (first.number, second.number) == (1, 2)
+    with database.begin() as connection, pytest.raises(LeaseLostError):
+        leases.end_batch(connection, first, 0)
+
+
+def test_another_checkpoint_is_refused(database: Database) -> None:
+    _create(database, "shop")
+    (lease,) = _claim(database, "s1")
+    with database.begin() as connection:
+        leases.begin_batch(connection, lease, 7, '{"at":7}')
+        leases.begin_batch(connection, lease, 7, '{"at":7}')  # the same once more
+        for batch, end in ((7, '{"at":8}'), (6, '{"at":6}')):
+            with pytest.raises(StateError) as error:
+                leases.begin_batch(connection, lease, batch, end)
+            assert error.value.code == "TR-8421"
+        leases.begin_batch(connection, lease, 8, '{"at":8}')
+
+
+def test_progress_moves_forward_only_and_forgets_tables_that_are_gone(database: Database) -> None:
+    _create(database, "shop")
+    (lease,) = _claim(database, "s1")
+    orders = TableProgress("shop.orders", "snapshot", "[42]", 42, 1000)
+    with database.begin() as connection:
+        progress.report(connection, lease, Stage.SNAPSHOT, [orders, TableProgress("shop.old", "snapshot")])
+        done = TableProgress("shop.orders", "incremental_log", rows=1000, position="binlog.1:4", changes=3)
+        progress.report(connection, lease, Stage.INCREMENTAL_LOG, [done])
+        progress.report(connection, lease, Stage.SNAPSHOT, [done])  # a table that was added
+        found = subscriptions.get(connection, "shop")
+        assert (found.stage, found.reached) == (Stage.INCREMENTAL_LOG, Stage.INCREMENTAL_LOG)
+        (kept,) = progress.tables_of(connection, found.id)
+        assert replace(kept, updated_us=0) == done
+
+
+def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Database) -> None:
+    _create(database, "shop")
+    (lease,) = _claim(database, "s1")
+    error = SinkError("no", "found x", "do y", code="TR-7008")
+    with database.begin() as connection:
+        progress.report(connection, lease, Stage.INCREMENTAL_LOG, [])
+        progress.failed(connection, lease, error, retries=True)
+        found = subscriptions.get(connection, "shop")
+        assert (found.stage, found.failures) == (Stage.INCREMENTAL_LOG, 1)
+        assert found.retry_us is not None
+        assert found.retry_us > database.now_us()
+    assert _claim(database, "s1") == []
+    with database.begin() as connection:
+        connection.execute(update(table).values(retry_us=now_us() - 1))
+    (lease,) = _claim(database, "s2")
+    with database.begin() as connection:
+        progress.failed(connection, lease, error, retries=False)
+        found = subscriptions.get(connection, "shop")
+        assert (found.stage, found.reached) == (Stage.FAILED, Stage.INCREMENTAL_LOG)
+        assert found.reason == {"code": "TR-7008", "message": "no", "detail": "found x", "hint": "do y"}
+    assert _claim(database, "s1") == []
+    with database.begin() as connection:
+        assert subscriptions.retry(connection, "ann", "shop").stage is Stage.INCREMENTAL_LOG
+    assert len(_claim(database, "s1")) == 1
+
+
+def test_servers_report(database: Database) -> None:
+    server = servers.Server("s1", "host", 7, "http://127.0.0.1:1", 4, 2, False, "0.1.0")
+    with database.begin() as connection:
+        servers.seen(connection, server)
+        servers.seen(connection, replace(server, running=3))
+        (found,) = servers.all_servers(connection)
+        assert (found.running, found.alive) == (3, True)
+        assert abs(found.seen_us - database.now_us()) < 60_000_000
+        servers.gone(connection, "s1")
+        assert servers.all_servers(connection) == []
