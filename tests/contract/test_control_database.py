@@ -208,13 +208,13 @@ def test_owner_that_does_not_renew_is_followed_by_another(database: Database) ->
     assert _claim(database, "s2") == []
     with database.begin() as connection:
         assert leases.renew(connection, [first]) == set()
-        leases.begin_batch(connection, first, 0, '{"v":1}')
+        leases.begin_batch(connection, first, "", 0, '{"v":1}')
     _expire(database, "shop")
     (second,) = _claim(database, "s2")
     assert (second.number, second.server) == (2, "s2")
     for action in (
-        lambda c: leases.begin_batch(c, first, 1, "{}"),
-        lambda c: leases.end_batch(c, first, 0),
+        lambda c: leases.begin_batch(c, first, "", 1, "{}"),
+        lambda c: leases.end_batch(c, first, "", 0),
         lambda c: progress.report(c, first, Stage.SNAPSHOT, []),
         lambda c: progress.failed(c, first, SinkError("no", code="TR-7008"), retries=True),
     ):
@@ -223,8 +223,8 @@ def test_owner_that_does_not_renew_is_followed_by_another(database: Database) ->
     with database.begin() as connection:
         assert leases.renew(connection, [first]) == {first}
         leases.release(connection, first)  # changes nothing
-        leases.begin_batch(connection, second, 0, '{"v":1}')
-        leases.end_batch(connection, second, 0)
+        leases.begin_batch(connection, second, "", 0, '{"v":1}')
+        leases.end_batch(connection, second, "", 0)
         assert leases.renew(connection, [second]) == set()
 
 
@@ -236,20 +236,20 @@ def test_same_server_gets_a_higher_number(database: Database) -> None:
     (second,) = _claim(database, "s1")
     assert (first.number, second.number) == (1, 2)
     with database.begin() as connection, pytest.raises(LeaseLostError):
-        leases.end_batch(connection, first, 0)
+        leases.end_batch(connection, first, "", 0)
 
 
 def test_another_checkpoint_is_refused(database: Database) -> None:
     _create(database, "shop")
     (lease,) = _claim(database, "s1")
     with database.begin() as connection:
-        leases.begin_batch(connection, lease, 7, '{"at":7}')
-        leases.begin_batch(connection, lease, 7, '{"at":7}')  # the same once more
+        leases.begin_batch(connection, lease, "", 7, '{"at":7}')
+        leases.begin_batch(connection, lease, "", 7, '{"at":7}')  # the same once more
         for batch, end in ((7, '{"at":8}'), (6, '{"at":6}')):
             with pytest.raises(StateError) as error:
-                leases.begin_batch(connection, lease, batch, end)
+                leases.begin_batch(connection, lease, "", batch, end)
             assert error.value.code == "TR-8421"
-        leases.begin_batch(connection, lease, 8, '{"at":8}')
+        leases.begin_batch(connection, lease, "", 8, '{"at":8}')
 
 
 def test_progress_moves_forward_only_and_forgets_tables_that_are_gone(database: Database) -> None:

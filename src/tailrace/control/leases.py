@@ -21,10 +21,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from tailrace.control.metadata.database import now_us
-from tailrace.control.metadata.tables import subscriptions
+from tailrace.control.metadata.tables import streams, subscriptions
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.subscriptions import Subscription, subscription_of
 from tailrace.errors import LeaseLostError, StateError
@@ -101,12 +101,13 @@ def release(connection: Connection, lease: Lease) -> None:
     connection.execute(update(subscriptions).where(_is_held(lease)).values(owner=None, lease_until_us=0))
 
 
-def begin_batch(connection: Connection, lease: Lease, batch: int, end: str) -> None:
+def begin_batch(connection: Connection, lease: Lease, source: str, batch: int, end: str) -> None:
     """Put down the end of a batch, before any sink is given it.
 
     Args:
         connection: a transaction.
         lease: of the owner.
+        source: one of the file's `sources`; "": it has one.
         batch: the batch's number.
         end: its end offset, as Spark's checkpoint has it.
 
@@ -115,11 +116,15 @@ def begin_batch(connection: Connection, lease: Lease, batch: int, end: str) -> N
         StateError: the batch was begun with another end, or a later one was: the checkpoint is not the
             stream's newest.
     """
-    of = subscriptions.c
-    row = require_held(connection, lease)
-    if row.begun_batch is not None and (
-        batch < row.begun_batch or (batch == row.begun_batch and end != row.begun_end)
-    ):
+    _lock(connection, lease)
+    stream = and_(streams.c.subscription_id == lease.subscription_id, streams.c.source == source)
+    row = connection.execute(select(streams).where(stream)).one_or_none()
+    values = {"begun_batch": batch, "begun_end": end, "begun_lease": lease.number}
+    if row is None:
+        new = {"subscription_id": lease.subscription_id, "source": source, **values}
+        connection.execute(insert(streams).values(**new))
+        return
+    if batch < row.begun_batch or (batch == row.begun_batch and end != row.begun_end):
         raise StateError(
             f"the checkpoint of subscription `{lease.name}` is not the one of its last owner",
             f"batch {row.begun_batch} was begun, and the checkpoint has "
@@ -128,27 +133,39 @@ def begin_batch(connection: Connection, lease: Lease, batch: int, end: str) -> N
             "If it was restored from a copy: restore the newest one",
             code="TR-8421",
         )
-    begun = connection.execute(
-        update(subscriptions)
-        .where(_is_held(lease), of.lease_until_us > now_us())
-        .values(begun_batch=batch, begun_end=end, begun_lease=lease.number)
-    )
-    if not begun.rowcount:
-        raise _lost(lease)
+    connection.execute(update(streams).where(stream).values(**values))
 
 
-def end_batch(connection: Connection, lease: Lease, batch: int) -> None:
+def end_batch(connection: Connection, lease: Lease, source: str, batch: int) -> None:
     """Note that all sinks have a batch, before Spark records it as done.
 
     Raises:
         LeaseLostError: another server runs the subscription; it writes the batch again.
     """
-    done = connection.execute(
-        update(subscriptions)
-        .where(_is_held(lease), subscriptions.c.begun_batch == batch)
+    _lock(connection, lease)
+    connection.execute(
+        update(streams)
+        .where(
+            streams.c.subscription_id == lease.subscription_id,
+            streams.c.source == source,
+            streams.c.begun_batch == batch,
+        )
         .values(done_batch=batch, done_lease=lease.number)
     )
-    if not done.rowcount:
+
+
+def _lock(connection: Connection, lease: Lease) -> None:
+    """Hold the subscription's row until the transaction ends: nobody can claim it meanwhile.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    held = (
+        update(subscriptions)
+        .where(_is_held(lease), subscriptions.c.lease_until_us > now_us())
+        .values(lease_until_us=subscriptions.c.lease_until_us)
+    )
+    if not connection.execute(held).rowcount:
         raise _lost(lease)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from tailrace.control import audit
 from tailrace.control.leases import Lease, require_held
@@ -38,6 +38,7 @@ class TableProgress:
         changes: changes written since its subscription was created.
         error: why it is parked: code, message, detail and hint; None: it is not.
         updated_us: when this was reported.
+        source: of which of the file's `sources`; "": it has one.
     """
 
     table: str
@@ -50,16 +51,20 @@ class TableProgress:
     changes: int = 0
     error: Mapping[str, Any] | None = None
     updated_us: int = 0
+    source: str = ""
 
 
-def report(connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableProgress]) -> None:
-    """Replace what is known of a subscription's tables, and move it on its way.
+def report(
+    connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableProgress], source: str = ""
+) -> None:
+    """Replace what is known of the tables of one source, and move the subscription on its way.
 
     Args:
         connection: a transaction.
         lease: of the owner.
         stage: where on its way the stream is.
-        tables: all its tables.
+        tables: all tables of the source.
+        source: one of the file's `sources`; "": it has one.
 
     Raises:
         LeaseLostError: another server may run the subscription.
@@ -79,21 +84,20 @@ def report(connection: Connection, lease: Lease, stage: Stage, tables: Sequence[
     elif row.failures:
         _set(connection, lease, stage_reason=None, failures=0)
     of = progress.c
-    known = set(connection.execute(select(of.table_name).where(of.subscription_id == row.id)).scalars())
+    stream = and_(of.subscription_id == row.id, of.source == source)
+    known = set(connection.execute(select(of.table_name).where(stream)).scalars())
     gone = known - {table.table for table in tables}
     if gone:
-        connection.execute(delete(progress).where(of.subscription_id == row.id, of.table_name.in_(gone)))
+        connection.execute(delete(progress).where(stream, of.table_name.in_(gone)))
     for table in tables:
         values = _values(table)
         if table.table in known:
-            connection.execute(
-                update(progress)
-                .where(of.subscription_id == row.id, of.table_name == table.table)
-                .values(**values)
-            )
+            connection.execute(update(progress).where(stream, of.table_name == table.table).values(**values))
         else:
             connection.execute(
-                insert(progress).values(subscription_id=row.id, table_name=table.table, **values)
+                insert(progress).values(
+                    subscription_id=row.id, source=source, table_name=table.table, **values
+                )
             )
 
 
@@ -138,9 +142,9 @@ def failed(connection: Connection, lease: Lease, error: TailraceError, *, retrie
 
 
 def tables_of(connection: Connection, subscription_id: int) -> list[TableProgress]:
-    """What is known of a subscription's tables, in the order of their names."""
+    """What is known of a subscription's tables, in the order of sources and names."""
     of = progress.c
-    query = select(progress).where(of.subscription_id == subscription_id).order_by(of.table_name)
+    query = select(progress).where(of.subscription_id == subscription_id).order_by(of.source, of.table_name)
     return [
         TableProgress(
             row.table_name,
@@ -153,6 +157,7 @@ def tables_of(connection: Connection, subscription_id: int) -> list[TableProgres
             row.changes,
             audit.value_of(row.error),
             row.updated_us,
+            row.source,
         )
         for row in connection.execute(query)
     ]

@@ -17,7 +17,7 @@ from tailrace.config.load import parse_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.control import audit
 from tailrace.control.metadata.database import now_us
-from tailrace.control.metadata.tables import MOST_NAME, progress, subscriptions
+from tailrace.control.metadata.tables import MOST_NAME, progress, streams, subscriptions
 from tailrace.control.secrets import require_references
 from tailrace.control.stages import Desired, Stage, moved, retried
 from tailrace.errors import ConfigError, ControlError
@@ -291,7 +291,8 @@ def remove(connection: Connection, actor: str, name: str, version: int | None = 
             f"tailrace pause {name}, and wait until no server runs it",
             code="TR-8413",
         )
-    connection.execute(delete(progress).where(progress.c.subscription_id == before.id))
+    for of_it in (progress, streams):
+        connection.execute(delete(of_it).where(of_it.c.subscription_id == before.id))
     gone = connection.execute(
         delete(subscriptions).where(
             subscriptions.c.id == before.id, subscriptions.c.version == before.version

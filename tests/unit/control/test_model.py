@@ -112,8 +112,8 @@ class ControlPlane(RuleBasedStateMachine):
             return
         with self.database.begin() as connection:
             number = model.begun + 1
-            leases.begin_batch(connection, model.owner, number, str(number))
-            leases.end_batch(connection, model.owner, number)
+            leases.begin_batch(connection, model.owner, "", number, str(number))
+            leases.end_batch(connection, model.owner, "", number)
             progress.report(connection, model.owner, stage, [])
         model.begun = number
         model.reached = max(model.reached, stage, key=WAY.index)
@@ -138,8 +138,8 @@ class ControlPlane(RuleBasedStateMachine):
         """What a former owner does has no effect."""
         for lease in self.models[name].past:
             for act in (
-                lambda c, lease=lease: leases.begin_batch(c, lease, 99, "{}"),
-                lambda c, lease=lease: leases.end_batch(c, lease, self.models[name].begun),
+                lambda c, lease=lease: leases.begin_batch(c, lease, "", 99, "{}"),
+                lambda c, lease=lease: leases.end_batch(c, lease, "", self.models[name].begun),
                 lambda c, lease=lease: progress.report(c, lease, Stage.INCREMENTAL_LOG, []),
             ):
                 with self.database.begin() as connection:

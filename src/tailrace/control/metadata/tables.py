@@ -1,6 +1,7 @@
 """The tables of the control plane.
 
     subscriptions   a pipeline file, what is asked of it, what it does, and who runs it
+    streams         the newest batch of each of its sources
     progress        of each of its source tables
     events          the audit: who changed what, and when
     servers         those that share this database
@@ -75,21 +76,30 @@ subscriptions = Table(
     Column("owner", _name(MOST_NAME)),
     Column("lease", BigInteger, nullable=False),
     Column("lease_until_us", BigInteger, nullable=False),
-    # the newest batch that was begun, and the newest that the sinks have, each with the lease that did it
-    Column("begun_batch", BigInteger),
-    Column("begun_end", _LONG),
-    Column("begun_lease", BigInteger),
-    Column("done_batch", BigInteger),
-    Column("done_lease", BigInteger),
     Column("created_us", BigInteger, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
     Index("ix_subscriptions_owner", "owner"),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("subscription_id", _ID, ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    # one of the file's `sources`; "": it has one
+    Column("source", _name(MOST_NAME), primary_key=True),
+    # the newest batch that was begun, and the newest that the sinks have, each with the lease that did it
+    Column("begun_batch", BigInteger, nullable=False),
+    Column("begun_end", _LONG, nullable=False),
+    Column("begun_lease", BigInteger, nullable=False),
+    Column("done_batch", BigInteger),
+    Column("done_lease", BigInteger),
 )
 
 progress = Table(
     "progress",
     metadata,
     Column("subscription_id", _ID, ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("source", _name(MOST_NAME), primary_key=True),
     Column("table_name", _name(MOST_TABLE), primary_key=True),
     Column("stage", String(32), nullable=False),
     # cursor of the snapshot, as JSON

@@ -36,11 +36,6 @@ def upgrade() -> None:
         sa.Column("owner", _name(128)),
         sa.Column("lease", sa.BigInteger, nullable=False),
         sa.Column("lease_until_us", sa.BigInteger, nullable=False),
-        sa.Column("begun_batch", sa.BigInteger),
-        sa.Column("begun_end", _LONG),
-        sa.Column("begun_lease", sa.BigInteger),
-        sa.Column("done_batch", sa.BigInteger),
-        sa.Column("done_lease", sa.BigInteger),
         sa.Column("created_us", sa.BigInteger, nullable=False),
         sa.Column("updated_us", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_subscriptions"),
@@ -48,8 +43,26 @@ def upgrade() -> None:
     )
     op.create_index("ix_subscriptions_owner", "subscriptions", ["owner"])
     op.create_table(
+        "streams",
+        sa.Column("subscription_id", _ID, nullable=False),
+        sa.Column("source", _name(128), nullable=False),
+        sa.Column("begun_batch", sa.BigInteger, nullable=False),
+        sa.Column("begun_end", _LONG, nullable=False),
+        sa.Column("begun_lease", sa.BigInteger, nullable=False),
+        sa.Column("done_batch", sa.BigInteger),
+        sa.Column("done_lease", sa.BigInteger),
+        sa.PrimaryKeyConstraint("subscription_id", "source", name="pk_streams"),
+        sa.ForeignKeyConstraint(
+            ["subscription_id"],
+            ["subscriptions.id"],
+            name="fk_streams_subscription_id",
+            ondelete="CASCADE",
+        ),
+    )
+    op.create_table(
         "progress",
         sa.Column("subscription_id", _ID, nullable=False),
+        sa.Column("source", _name(128), nullable=False),
         sa.Column("table_name", _name(256), nullable=False),
         sa.Column("stage", sa.String(32), nullable=False),
         sa.Column("last_key", _LONG),
@@ -60,7 +73,7 @@ def upgrade() -> None:
         sa.Column("changes", sa.BigInteger, nullable=False),
         sa.Column("error", _LONG),
         sa.Column("updated_us", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("subscription_id", "table_name", name="pk_progress"),
+        sa.PrimaryKeyConstraint("subscription_id", "source", "table_name", name="pk_progress"),
         sa.ForeignKeyConstraint(
             ["subscription_id"],
             ["subscriptions.id"],
