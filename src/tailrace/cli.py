@@ -66,6 +66,8 @@ EXIT_SOURCE_LOST = 4
 #: Everything is read, except for tables that are parked.
 EXIT_PARKED = 5
 
+#: Variable of the environment by which a server of the control plane runs a pipeline (`control.worker`).
+_WORKER = "TAILRACE_LEASE"
 #: Time between two looks of `status --watch`, seconds.
 _WATCH_S = 2.0
 
@@ -78,6 +80,7 @@ _ELSEWHERE = (
     ("import", "tailrace.config.importing.command", "command", None),
     ("archive", "tailrace.pipeline.archive_command", "archive", None),
     ("restore", "tailrace.pipeline.restore_command", "restore", None),
+    ("serve", "tailrace.control.serve_command", "serve", "server"),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
@@ -159,34 +162,41 @@ def run(
     functions_path: Path | None,
 ) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
-    # Spark's modules take a second to import: a wrong file is reported first.
-    pipelines = _with_functions(load_pipelines(pipeline_file), functions_path)
-    for each in pipelines:
-        each.require_extras()
-    is_json = log_format == "json"
-    if pipelines[0].named is not None:
-        from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
-        from tailrace.verify.schedule import Verifications as Comparisons  # noqa: PLC0415
-
-        run_with_views(pipelines, log_file, Comparisons, is_json=is_json, log_max_size=log_max_size)
-        return
-    (pipeline,) = pipelines
-    from tailrace.pipeline import run as engine  # noqa: PLC0415
-    from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
-    from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
-    from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
-    from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
-    from tailrace.pipeline.service_manager import ServiceManager  # noqa: PLC0415
-    from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
-    from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
-    from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
-    from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
-    from tailrace.verify.schedule import Verifications  # noqa: PLC0415
-
-    engine.make_directories(pipeline)
-    log_file = log_file or engine.default_log_file(pipeline)
-    console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
     with ExitStack() as stack:
+        worker = None
+        if _WORKER in os.environ:
+            from tailrace.control.worker import Worker  # noqa: PLC0415 - needs the extra `server`
+
+            worker = stack.enter_context(Worker.from_environment())
+        # Spark's modules take a second to import: a wrong file is reported first.
+        pipelines = _with_functions(load_pipelines(pipeline_file), functions_path)
+        for each in pipelines:
+            each.require_extras()
+        is_json = log_format == "json"
+        if pipelines[0].named is not None:
+            from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
+            from tailrace.verify.schedule import Verifications as Comparisons  # noqa: PLC0415
+
+            run_with_views(
+                pipelines, log_file, Comparisons, is_json=is_json, log_max_size=log_max_size, control=worker
+            )
+            return
+        (pipeline,) = pipelines
+        from tailrace.pipeline import run as engine  # noqa: PLC0415
+        from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
+        from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
+        from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
+        from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+        from tailrace.pipeline.service_manager import ServiceManager  # noqa: PLC0415
+        from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
+        from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
+        from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
+        from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
+        from tailrace.verify.schedule import Verifications  # noqa: PLC0415
+
+        engine.make_directories(pipeline)
+        log_file = log_file or engine.default_log_file(pipeline)
+        console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
         log = LogOutput(log_file, pipeline.settings.name, is_json=is_json, max_bytes=log_max_size)
         stack.enter_context(log)
         metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
@@ -198,6 +208,8 @@ def run(
         def stopping() -> None:
             service.stopping()
             view.stopping()
+            if worker is not None:
+                worker.stopping()
 
         stop = stack.enter_context(stop_on_signals(stopping))
         if pipeline.signals.topic is not None:
@@ -215,8 +227,11 @@ def run(
             from tailrace.pipeline.lineage import Lineage  # noqa: PLC0415
 
             watchers.append(stack.enter_context(Lineage(pipeline, view.on_notice)))
+        fence = None
+        if worker is not None:
+            watchers.append(fence := worker.stream(pipeline.source.dialect))
         with verifications:
-            engine.run(pipeline, Watchers(watchers), stop, log.file)
+            engine.run(pipeline, Watchers(watchers), stop, log.file, fence=fence)
             verifications.finish()
 
 

@@ -3354,6 +3354,37 @@ CATALOGUE = {
         "Put checkpoints on storage that all servers share: a mounted path, or an object store. If it was "
         "restored: restore the newest copy.",
     ),
+    "TR-8422": Condition(
+        "a pipeline has ended by a bug",
+        (SourceError,),
+        "An error that Tailrace does not know was raised.",
+        "The traceback is in the log file (`tailrace.log` in the subscription's directory). Please report "
+        "it. Then `tailrace retry NAME`.",
+    ),
+    "TR-8423": Condition(
+        "a worker has ended unexpectedly",
+        (TransientControlError,),
+        "It was killed, e.g. by the system for want of memory, or could not start.",
+        "It is started again after a pause. For want of memory: lower the server's `--capacity`.",
+    ),
+    "TR-8424": Condition(
+        "a worker could not be started",
+        (TransientControlError,),
+        "A file could not be written, or no process be started.",
+        "See to room on the disk, memory, and the limits of processes and files.",
+    ),
+    "TR-8425": Condition(
+        "the server's name is wrong",
+        (ConfigError,),
+        "It is empty, too long, or not printable.",
+        "`--name`: 1 to 128 characters.",
+    ),
+    "TR-8426": Condition(
+        "the password of the control plane's database is not a reference",
+        (ConfigError,),
+        "Command lines are seen by every user of the machine.",
+        "`--database-password '${env:NAME}'` or `'${file:PATH}'`.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

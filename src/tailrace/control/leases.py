@@ -84,7 +84,7 @@ def claim(connection: Connection, server: str, most: int) -> list[tuple[Subscrip
 
 def renew(connection: Connection, leases: Collection[Lease]) -> set[Lease]:
     """Make leases longer; returns those that are lost, to be stopped at once."""
-    lost = set()
+    gone = set()
     for lease in leases:
         renewed = connection.execute(
             update(subscriptions)
@@ -92,8 +92,8 @@ def renew(connection: Connection, leases: Collection[Lease]) -> set[Lease]:
             .values(lease_until_us=now_us() + int(LEASE_S * _S))
         )
         if not renewed.rowcount:
-            lost.add(lease)
-    return lost
+            gone.add(lease)
+    return gone
 
 
 def release(connection: Connection, lease: Lease) -> None:
@@ -166,7 +166,7 @@ def _lock(connection: Connection, lease: Lease) -> None:
         .values(lease_until_us=subscriptions.c.lease_until_us)
     )
     if not connection.execute(held).rowcount:
-        raise _lost(lease)
+        raise lost(lease)
 
 
 def require_held(connection: Connection, lease: Lease) -> Row[Any]:
@@ -178,7 +178,7 @@ def require_held(connection: Connection, lease: Lease) -> Row[Any]:
     held = select(subscriptions).where(_is_held(lease), subscriptions.c.lease_until_us > now_us())
     row = connection.execute(held).one_or_none()
     if row is None:
-        raise _lost(lease)
+        raise lost(lease)
     return row
 
 
@@ -206,7 +206,8 @@ def _preference(server: str, id_: int) -> bytes:
     return hashlib.blake2b(f"{server}/{id_}".encode(), digest_size=8).digest()
 
 
-def _lost(lease: Lease) -> LeaseLostError:
+def lost(lease: Lease) -> LeaseLostError:
+    """The error of an owner that has lost its lease."""
     return LeaseLostError(
         f"server `{lease.server}` may no longer run subscription `{lease.name}`",
         f"lease {lease.number} has ended, or another server has a newer one",

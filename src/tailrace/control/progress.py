@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from tailrace.control import audit
-from tailrace.control.leases import Lease, require_held
+from tailrace.control.leases import Lease, release, require_held
 from tailrace.control.metadata.database import now_us
 from tailrace.control.metadata.tables import progress, subscriptions
-from tailrace.control.stages import Stage, moved
+from tailrace.control.stages import Desired, Stage, moved
 from tailrace.errors import TailraceError
 
 #: Pauses before a failed subscription is tried again, seconds, by the number of failures in a row.
@@ -70,6 +70,8 @@ def report(
         LeaseLostError: another server may run the subscription.
     """
     row = require_held(connection, lease)
+    if row.stage == Stage.CANCELLED:  # the running batch has ended meanwhile
+        return
     new, reached = moved(Stage(row.stage), Stage(row.reached), stage)
     if (new, reached) != (row.stage, row.reached):
         _set(connection, lease, stage=new, reached=reached, stage_reason=None, failures=0, retry_us=None)
@@ -114,13 +116,16 @@ def failed(connection: Connection, lease: Lease, error: TailraceError, *, retrie
         LeaseLostError: another server may run the subscription.
     """
     row = require_held(connection, lease)
+    if row.stage == Stage.CANCELLED:
+        release(connection, lease)
+        return
     stage, reached = moved(Stage(row.stage), Stage(row.reached), Stage.FAILED)
     reason = error_json(error)
     if retries:
         pause_s = _PAUSES_S[min(row.failures, len(_PAUSES_S) - 1)]
         more = {"stage": row.stage, "retry_us": now_us() + pause_s * 1_000_000}
     else:
-        more = {"stage": stage, "desired": "pause"}
+        more = {"stage": stage, "desired": Desired.PAUSE}
     _set(
         connection,
         lease,
@@ -139,6 +144,20 @@ def failed(connection: Connection, lease: Lease, error: TailraceError, *, retrie
         before={"stage": row.stage},
         after={"reason": reason},
     )
+
+
+def done(connection: Connection, lease: Lease) -> None:
+    """Note that a subscription has read everything it is to read (`trigger: available-now`, an end position).
+
+    It is paused: whoever lets it run again lets it read what has come meanwhile.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    row = require_held(connection, lease)
+    more = {} if row.desired == Desired.CANCEL else {"desired": Desired.PAUSE}
+    _set(connection, lease, stage_reason=None, failures=0, owner=None, lease_until_us=0, **more)
+    audit.note(connection, lease.server, "subscription.done", lease.name)
 
 
 def tables_of(connection: Connection, subscription_id: int) -> list[TableProgress]:

@@ -24,6 +24,7 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError, StateError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
@@ -40,7 +41,12 @@ from tailrace.spark.session import spark_session, stop_session
 
 
 def run(
-    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None = None
+    pipeline: Pipeline,
+    watcher: Watcher,
+    stop: threading.Event,
+    log_file: Path | SparkLog | None = None,
+    *,
+    fence: Fence | None = None,
 ) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
@@ -49,6 +55,7 @@ def run(
         watcher: receives progress, written batches and restarts.
         stop: set it to stop after the running batch.
         log_file: the file for Spark's warnings; None: the terminal.
+        fence: lets each batch through; None: nobody else runs the pipeline.
 
     Raises:
         ConfigError: two tables would be mixed in one target, or a directory cannot be created.
@@ -59,7 +66,7 @@ def run(
     make_directories(pipeline)
     try:
         with RunNotes(absolute(pipeline.checkpoint)) as notes:
-            _run(pipeline, Watchers((watcher, notes)), stop, log_file)
+            _run(pipeline, Watchers((watcher, notes)), stop, log_file, fence or Open())
     except TailraceError as error:
         if (on_failure := pipeline.settings.on_failure) is not None:
             tell_failure(on_failure, pipeline.settings.name, error, watcher.on_notice)
@@ -67,7 +74,11 @@ def run(
 
 
 def _run(
-    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None
+    pipeline: Pipeline,
+    watcher: Watcher,
+    stop: threading.Event,
+    log_file: Path | SparkLog | None,
+    fence: Fence,
 ) -> None:
     watcher.on_step("checking the source")
     tables = captured_tables(pipeline)
@@ -90,7 +101,9 @@ def _run(
         with code_for_tasks(session, pipeline.functions_path):
             Functions(pipeline.functions).require(session)
             sink.claim(tables)
-            Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables).run()
+            Supervisor(
+                lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables, fence
+            ).run()
     finally:
         sink.close()
         stop_session(session)

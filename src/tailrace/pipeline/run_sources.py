@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings
 from tailrace.errors import StateError, TablesParkedError, TailraceError, coded
 from tailrace.model.table import TableId
+from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.run import captured_tables, make_directories
@@ -44,6 +45,7 @@ class SourceRun:
         watcher: receives its events.
         tables: the tables that it captures at the start; None: it could not be reached yet.
         error: with what it has ended.
+        fence: lets each of its batches through.
     """
 
     pipeline: Pipeline
@@ -51,6 +53,7 @@ class SourceRun:
     watcher: Watcher
     tables: list[TableId] | None = None
     error: Exception | None = None
+    fence: Fence = field(default_factory=Open)
 
     def check(self) -> None:
         """Find the tables and claim their targets, unless the source cannot be reached now.
@@ -84,7 +87,13 @@ class SourceRun:
                     pool("spark.scheduler.pool", pipeline.source_name)
                     tables = self.tables or ()
                     Supervisor(
-                        lambda: read_cells(own, pipeline), pipeline, self.sink, watcher, stop, tables
+                        lambda: read_cells(own, pipeline),
+                        pipeline,
+                        self.sink,
+                        watcher,
+                        stop,
+                        tables,
+                        self.fence,
                     ).run()
         except TailraceError as error:
             self.error = error
@@ -124,6 +133,8 @@ def run_sources(
     stop: threading.Event,
     log_file: Path | SparkLog | None = None,
     session: SparkSession | None = None,
+    *,
+    fences: Mapping[str, Fence] | None = None,
 ) -> None:
     """Run a pipeline with several sources until everything is read or `stop` is set.
 
@@ -133,6 +144,7 @@ def run_sources(
         stop: set it to stop after the running batches.
         log_file: the file for Spark's warnings; None: the terminal.
         session: the session to use; None: one that is stopped in the end.
+        fences: let the batches of each source through, by its name; None, or not there: nobody else runs it.
 
     Raises:
         ConfigError: tables of two sources would be mixed in one target.
@@ -148,7 +160,8 @@ def run_sources(
         for pipeline in pipelines:
             make_directories(pipeline)
             sink = make_sinks(pipeline, shared)
-            runs.append(SourceRun(pipeline, sink, watchers[pipeline.source_name]))
+            fence = (fences or {}).get(pipeline.source_name) or Open()
+            runs.append(SourceRun(pipeline, sink, watchers[pipeline.source_name], fence=fence))
             runs[-1].check()
         for each in runs:
             each.watcher.on_step("starting Spark")

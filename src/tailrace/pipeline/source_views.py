@@ -18,6 +18,7 @@ from tailrace.config.model import Pipeline
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.model.paths import file_name
 from tailrace.pipeline.event_log import EventLog
+from tailrace.pipeline.fence import Fence
 from tailrace.pipeline.log_output import LogOutput
 from tailrace.pipeline.metrics import Metrics, MetricsServer
 from tailrace.pipeline.notifications import Notification
@@ -44,6 +45,20 @@ class Beside(Watcher, Protocol):
         """The streams have ended; do what is left. May raise an error."""
 
 
+class ControlledStream(Watcher, Fence, Protocol):
+    """What lets the batches of a source through, and reports on them."""
+
+
+class Control(Protocol):
+    """What says whether this process may run the pipeline, see `control.worker`."""
+
+    def stopping(self) -> None:
+        """A stop was requested."""
+
+    def stream(self, dialect: str, source: str = "") -> ControlledStream:
+        """What belongs to the stream of a source."""
+
+
 class MakeBeside(Protocol):
     """Makes what runs beside the stream of a source, see `verify.schedule.Verifications`."""
 
@@ -65,6 +80,7 @@ def run_with_views(
     *,
     is_json: bool,
     log_max_size: int,
+    control: Control | None = None,
 ) -> None:
     """Run a pipeline with several sources, and show what it does.
 
@@ -74,6 +90,7 @@ def run_with_views(
         beside: makes what compares the tables of each source.
         is_json: whether the log is JSON.
         log_max_size: the size from which on the log file is emptied, bytes.
+        control: says whether this process may run the pipeline; None: nobody else runs it.
 
     Raises:
         TailraceError: see `run_sources`.
@@ -100,8 +117,15 @@ def run_with_views(
             )
             for p in pipelines
         }
-        stop = stack.enter_context(stop_on_signals(views[first.source_name].stopping))
+
+        def stopping() -> None:
+            views[first.source_name].stopping()
+            if control is not None:
+                control.stopping()
+
+        stop = stack.enter_context(stop_on_signals(stopping))
         watchers, comparisons = {}, []
+        fences: dict[str, Fence] = {}
         for pipeline in pipelines:
             name = pipeline.source_name
             view = views[name]
@@ -112,8 +136,13 @@ def run_with_views(
             tell = Watchers((view, events)).on_notice
             each = beside(pipeline, tell, notifier.send, metrics[name].on_comparisons, stop)
             comparisons.append(stack.enter_context(each))
-            watchers[name] = Watchers((view, metrics[name], notifier, events, each))
-        run_sources(pipelines, watchers, stop, log.file)
+            watching: list[Watcher] = [view, metrics[name], notifier, events, each]
+            if control is not None:
+                stream = control.stream(pipeline.source.dialect, name)
+                fences[name] = stream
+                watching.append(stream)
+            watchers[name] = Watchers(watching)
+        run_sources(pipelines, watchers, stop, log.file, fences=fences)
         for each in comparisons:
             each.finish()
 

@@ -205,7 +205,7 @@ def status(pipeline: Pipeline) -> Status:
     compared = VerifyState.read(checkpoint.path).tables
     tables = [
         replace(table, compared={sink: of[table.name] for sink, of in compared.items() if table.name in of})
-        for table in _tables(offset, complete_us)
+        for table in table_statuses(offset, complete_us)
     ]
     return Status(
         pipeline.settings.name,
@@ -276,7 +276,8 @@ def _compared(
 # ---- tables ----
 
 
-def _tables(offset: StreamOffset, complete_us: int | None) -> list[TableStatus]:
+def table_statuses(offset: StreamOffset, complete_us: int | None) -> list[TableStatus]:
+    """The tables of a stream at an offset, in the order of their names."""
     found = {
         name: TableStatus(name, "snapshot", progress.rows, progress.estimated)
         for name, progress in offset.tables.items()

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -45,6 +45,7 @@ from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.causes import cause_of, is_of_rows
 from tailrace.pipeline.cluster_watch import ClusterWatch
+from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.held_snapshot import HeldSnapshot
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.older_checkpoint import require_newest
@@ -148,12 +149,21 @@ class BatchGate:
         watcher: receives each batch written.
         parking: knows which tables a batch is to be written without.
         parked_sinks: knows which sinks a batch is not to be given.
+        fence: lets each batch through.
     """
 
     def __init__(
-        self, pipeline: Pipeline, sink: Sink, watcher: Watcher, parking: Parking, parked_sinks: ParkedSinks
+        self,
+        pipeline: Pipeline,
+        sink: Sink,
+        watcher: Watcher,
+        parking: Parking,
+        parked_sinks: ParkedSinks,
+        *,
+        fence: Fence,
     ) -> None:
         self._pipeline = pipeline
+        self._fence = fence
         self._parking = parking
         self._parked_sinks = parked_sinks
         self._transform = Transformer.of(pipeline)
@@ -200,6 +210,8 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
+            if end is not None:
+                self._fence.begin(batch_id, end)
             self._absent_sinks.note(batch_id, end)
             offset, left_out = StreamOffset(), frozenset[str]()
             if end is not None:
@@ -235,6 +247,7 @@ class BatchGate:
                 written = self._sink.write(batch)
             noted.note(batch_id, (part.table for part in written), [*offset.names(), *offset.parked])
             failpoint("sink.committed")
+            self._fence.end(batch_id)
             self.written = batch_id
             self.ended = is_reached(offset, self._pipeline.source.ending_position)
             self._watcher.on_written(batch_id, written)
@@ -294,6 +307,7 @@ class Supervisor:
         watcher: receives progress, written batches and restarts.
         stop: set it to stop the stream after the running batch.
         tables: the tables that are captured at the start.
+        fence: lets each batch through.
     """
 
     read: Callable[[], DataFrame]
@@ -302,6 +316,7 @@ class Supervisor:
     watcher: Watcher
     stop: threading.Event
     tables: Sequence[TableId] = ()
+    fence: Fence = field(default_factory=Open)
 
     def __post_init__(self) -> None:
         self._is_checked = False
@@ -319,7 +334,7 @@ class Supervisor:
         parking = Parking(self.pipeline, self.watcher.on_notice)
         sinks = ParkedSinks(self.pipeline, _requests_path(self.pipeline), self.watcher.on_notice)
         while True:
-            gate = BatchGate(self.pipeline, self.sink, self.watcher, parking, sinks)
+            gate = BatchGate(self.pipeline, self.sink, self.watcher, parking, sinks, fence=self.fence)
             restarts.started()
             try:
                 self._run_once(gate, parking, sinks)

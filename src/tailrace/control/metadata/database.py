@@ -42,8 +42,6 @@ _CONNECT_S = 5
 _ANSWER_S = 8
 #: Marks transactions that only read: they wait for no writer in SQLite.
 _READS = "tailrace_reads"
-#: Connections that a server holds at most.
-_POOL = 8
 
 
 class now_us(FunctionElement[int]):  # noqa: N801 - reads as SQL
@@ -75,15 +73,16 @@ class Database:
     Args:
         url: see the module; parameters behind `?` are the driver's.
         password: the password; None: the server asks for none.
+        connections: as many at most.
 
     Raises:
         ConfigError: the URL is wrong, or names a database that cannot be used.
     """
 
-    def __init__(self, url: str, password: Secret | None = None) -> None:
+    def __init__(self, url: str, password: Secret | None = None, *, connections: int = 8) -> None:
         self.url = url
         self.password = password
-        self._engine = _engine(_parsed(url), password)
+        self._engine = _engine(_parsed(url), password, connections)
 
     @property
     def is_one_host(self) -> bool:
@@ -179,14 +178,14 @@ def _wrong_url(found: str) -> ConfigError:
     )
 
 
-def _engine(url: URL, password: Secret | None) -> Engine:
+def _engine(url: URL, password: Secret | None, connections: int) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
     if password is not None:
         url = url.set(password=password.resolve("the password of the control plane's database"))
     engine = create_engine(
         url,
-        pool_size=_POOL,
+        pool_size=connections,
         max_overflow=0,
         pool_timeout=_ANSWER_S,
         pool_pre_ping=True,

@@ -1,0 +1,96 @@
+"""`tailrace serve`: a server of the control plane."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import click
+
+from tailrace.config.secret import Secret
+from tailrace.control.metadata.database import Database
+from tailrace.control.runner import Runner
+from tailrace.control.server import Server, require_name
+from tailrace.errors import ConfigError
+from tailrace.pipeline.signals import stop_on_signals
+from tailrace.printable import printable_lines
+from tailrace.private import make_private_directory
+
+#: Memory that a worker takes, bytes: Spark's JVM, its Python processes and the source.
+_WORKER_BYTES = 1_500_000_000
+
+
+def _state_directory() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tailrace"
+
+
+def _capacity() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(memory // 2 // _WORKER_BYTES, 4 * (os.cpu_count() or 1)))
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_state_directory,
+    show_default="~/.local/state/tailrace",
+    help="Directory for checkpoints, logs and what paths of pipeline files are relative to; servers on "
+    "several hosts need the same one.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="Database that the servers share: sqlite:////FILE (one host), postgresql://USER@HOST/DATABASE, "
+    "mysql://USER@HOST/DATABASE; default: SQLite in the data directory.",
+)
+@click.option("--database-password", metavar="REFERENCE", help="Its password: ${env:NAME} or ${file:PATH}.")
+@click.option("--name", help="Name of this server, unique; default: HOST-PID.")
+@click.option(
+    "--capacity",
+    type=click.IntRange(min=0),
+    default=_capacity,
+    show_default="by memory and cores",
+    help="Pipelines that this server runs at a time; 0: none, it only has the API and the page.",
+)
+def serve(
+    data_dir: Path,
+    database: str | None,
+    database_password: str | None,
+    name: str | None,
+    capacity: int,
+) -> None:
+    """Run pipelines as subscriptions of a database, until Ctrl-C: running batches finish first."""
+    name = require_name(name or f"{platform.node()}-{os.getpid()}")
+    data_dir = data_dir.absolute()
+    make_private_directory(data_dir)
+    metadata = Database(database or f"sqlite:///{data_dir}/tailrace.db", _password(database_password))
+    metadata.prepare()
+    server = Server(metadata, name, capacity, Runner(metadata, data_dir), lambda s: s.spec, tell=_tell)
+    with stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop:
+        server.stop = stop
+        _tell(f"server {name} runs up to {capacity} pipelines")
+        server.run()
+    metadata.close()
+
+
+def _tell(text: str) -> None:
+    click.echo(printable_lines(text))
+
+
+def _password(text: str | None) -> Secret | None:
+    if text is None:
+        return None
+    try:
+        secret = Secret(text)
+    except ValueError:
+        secret = None
+    if secret is None or not secret.is_reference:
+        raise ConfigError(
+            "`--database-password` is not a reference",
+            "command lines are seen by every user of the machine",
+            "give ${env:NAME} or ${file:PATH}",
+            code="TR-8426",
+        )
+    return secret
