@@ -25,7 +25,7 @@ from sqlalchemy import select
 from tailrace import __version__
 from tailrace.control import leases, progress, servers
 from tailrace.control.leases import RENEW_S, Lease
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import Database, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.runner import Runner
 from tailrace.control.stages import Desired
@@ -124,13 +124,19 @@ class Server:
         if not workers:
             return
         of = table.c
-        query = select(of.id, of.owner, of.lease, of.desired, of.version).where(of.id.in_(list(workers)))
+        # read in a transaction of its own, which waits for no lock that a worker may hold
+        query = select(
+            *(of.id, of.owner, of.lease, of.desired, of.version),
+            (of.lease_until_us <= now_us()).label("is_over"),
+        ).where(of.id.in_(list(workers)))
         found = {row.id: row for row in self.database.read(lambda c: c.execute(query).all())}
         for id_, running in workers.items():
             row, lease = found.get(id_), running.lease
             if row is None or (row.lease, row.owner) != (lease.number, lease.server):
                 if row is None or row.lease != lease.number:
                     running.kill()  # else it has just given its lease back
+            elif row.is_over:  # it should have ended by itself: it hangs
+                running.kill()
             elif self.stop.is_set() or row.desired != Desired.RUN or row.version != running.version:
                 running.stop()
 

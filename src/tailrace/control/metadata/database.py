@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, BigInteger, Connection, Engine, create_engine, event, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -40,6 +47,17 @@ _BUSY_MS = 10_000
 #: How long connecting, and an answer, may take, seconds: below the time of a lease.
 _CONNECT_S = 5
 _ANSWER_S = 8
+#: How long a transaction may wait for its client, and for a lock, seconds. A process that is stopped in the
+#: midst of one (SIGSTOP, a host that hangs) holds the row of its subscription: nobody could take over.
+_IDLE_S = 5
+_LOCK_S = 4
+#: Classes and conditions of PostgreSQL's errors after which a statement may succeed later: no connection, few
+#: resources, the server stops, a lock or a transaction took too long.
+_TRANSIENT_STATES = ("08", "53", "57P", "57014", "55P03", "25P03", "40")
+#: Numbers of MySQL's: too many connections, lock wait, deadlock, shutdown, idle for too long, read-only.
+_TRANSIENT_NUMBERS = frozenset({1040, 1041, 1053, 1203, 1205, 1213, 1290, 1836, 3024, 3572, 4031})
+#: Those of its client begin here: the server cannot be reached, or is gone.
+_CLIENT_ERRORS = 2000
 #: Marks transactions that only read: they wait for no writer in SQLite.
 _READS = "tailrace_reads"
 
@@ -128,23 +146,43 @@ def _explained() -> Iterator[None]:
     """Errors of the driver as ours; their text never holds a password."""
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, OSError) as error:  # pg8000 passes on those of its socket
         cause = getattr(error, "orig", None) or error
-        if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
+        if isinstance(error, OSError) or _is_transient(error):
             raise TransientControlError(
                 "the database of the control plane does not answer",
-                f"{type(cause).__name__}: {cause}",
+                f"{type(cause).__name__}: {_text(cause)}",
                 "pipelines whose lease ends are stopped, and go on once it answers",
                 code="TR-8401",
             ) from error
         if isinstance(error, DBAPIError):
             raise StateError(
                 "the database of the control plane refuses a statement",
-                f"{type(cause).__name__}: {cause}",
+                f"{type(cause).__name__}: {_text(cause)}",
                 "see that its user may create, alter, read and write tables",
                 code="TR-8402",
             ) from error
         raise
+
+
+def _is_transient(error: SQLAlchemyError) -> bool:
+    """Whether the same statement may succeed later: no connection, or a lock that another one holds."""
+    if isinstance(error, PoolTimeoutError):  # of the pool
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    args = error.orig.args if error.orig is not None else ()
+    first = args[0] if args else None
+    if isinstance(first, Mapping):  # pg8000: fields of the server's message
+        return str(first.get("C", "")).startswith(_TRANSIENT_STATES)
+    if isinstance(first, int):  # PyMySQL
+        return first in _TRANSIENT_NUMBERS or first >= _CLIENT_ERRORS
+    return error.connection_invalidated or isinstance(error, InterfaceError | OperationalError)
+
+
+def _text(cause: BaseException) -> str:
+    first = cause.args[0] if cause.args else None
+    return str(first.get("M", "")) if isinstance(first, Mapping) else str(cause)
 
 
 def _parsed(text: str) -> URL:
@@ -193,13 +231,21 @@ def _engine(url: URL, password: Secret | None, connections: int) -> Engine:
         hide_parameters=True,
         isolation_level="READ COMMITTED",
     )
-    if url.get_backend_name() in ("mysql", "mariadb"):
+    is_postgresql = url.get_backend_name() == "postgresql"
 
-        @event.listens_for(engine, "connect")
-        def _(connection: Any, _: Any) -> None:
-            with connection.cursor() as cursor:
-                # `now_us` reads local time; rows that an UPDATE found count, changed or not
-                cursor.execute("SET time_zone = '+00:00', innodb_lock_wait_timeout = 5")
+    @event.listens_for(engine, "connect")
+    def _(connection: Any, _: Any) -> None:
+        cursor = connection.cursor()
+        if is_postgresql:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_S}s'")
+            cursor.execute(f"SET lock_timeout = '{_LOCK_S}s'")
+            connection.commit()
+        else:
+            # `now_us` reads local time; a connection that is idle in the pool is opened again
+            cursor.execute(
+                f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {_LOCK_S}, wait_timeout = {_IDLE_S}"
+            )
+        cursor.close()
 
     return engine
 

@@ -1,0 +1,163 @@
+"""Servers of the control plane die, hang and come back: one owner each, and targets are exact."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+import yaml
+from sqlalchemy import select
+
+from tailrace.control import audit, subscriptions
+from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.tables import streams
+from tailrace.control.stages import Desired, Stage
+from tests.support import control
+from tests.support.control_servers import ControlServer, named, thaw, wait_for_batch, wait_for_owner
+
+#: The longest time without an owner after a server has died, seconds.
+TAKE_OVER_S = 15.0
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with control.database("postgresql", request, tmp_path) as found:
+        yield found
+
+
+class Shop:
+    """A table that is written to, and the pipeline that copies it."""
+
+    def __init__(self, server: Any, database: str, directory: Path) -> None:
+        self.server, self.name, self.directory = server, database, directory
+        server.execute(
+            f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, n INT)",
+            f"INSERT INTO {database}.orders WITH RECURSIVE s AS (SELECT 1 id UNION ALL SELECT id + 1 FROM s "
+            "WHERE id < 500) SELECT id, 0 FROM s",
+        )
+
+    def spec(self, name: str, **settings: Any) -> str:
+        return yaml.safe_dump(
+            {
+                "source": {
+                    "type": "mysql",
+                    "hostname": self.server.host,
+                    "port": self.server.port,
+                    "username": self.server.user,
+                    "password": "${env:TEST_PASSWORD}",
+                    "tables": rf"{self.name}\.orders",
+                },
+                "sink": {"type": "delta", "path": str(self.target(name)), "mode": "upsert"},
+                "pipeline": {"parallelism": 1, **settings},
+            }
+        )
+
+    def target(self, name: str) -> Path:
+        return self.directory / "lake" / name
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        ended = threading.Event()
+
+        def write() -> None:
+            number = 500
+            with self.server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+                while not ended.wait(0.02):
+                    number += 1
+                    cursor.execute(f"INSERT INTO {self.name}.orders VALUES ({number}, 0)")
+                    cursor.execute(f"UPDATE {self.name}.orders SET n = n + 1 WHERE id % 50 = {number % 50}")
+                    cursor.execute(f"DELETE FROM {self.name}.orders WHERE id = {number - 300}")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            writer.join()
+
+    def wait_until_equal(self, name: str, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            truth = {row[0]: row[1] for row in self.server.execute(f"SELECT id, n FROM {self.name}.orders")}
+            table = deltalake.DeltaTable(str(self.target(name) / f"{self.name}.orders")).to_pyarrow_table()
+            held = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
+            if held == truth:
+                assert table.num_rows == len(truth)
+                return
+            assert time.monotonic() < deadline, f"{len(held)} rows, {len(truth)} at the source"
+            time.sleep(0.5)
+
+
+@pytest.fixture
+def shop(mysql, database: Database, request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return Shop(mysql, request.getfixturevalue("mysql_schema"), tmp_path)
+
+
+@pytest.fixture
+def mysql_schema(mysql) -> Iterator[str]:
+    from tests.support.databases import fresh_database
+
+    with fresh_database(mysql) as name:
+        yield name
+
+
+def test_another_server_takes_over_from_one_that_died_or_hung(
+    shop: Shop, database: Database, tmp_path: Path
+) -> None:
+    env = {"TEST_PASSWORD": shop.server.password}
+    with database.begin() as connection:
+        subscriptions.create(connection, "ann", "shop", shop.spec("shop"))
+    first = ControlServer("s1", database, tmp_path, env)
+    second = None
+    try:
+        wait_for_batch(database, "shop")
+        second = ControlServer("s2", database, tmp_path, env)
+        with shop.writing():
+            time.sleep(1)
+            # the server dies: its worker ends, and the other server goes on
+            first.kill()
+            owner, took_s = wait_for_owner(database, "shop", 2)
+            assert owner == "s2"
+            assert took_s < TAKE_OVER_S
+            wait_for_batch(database, "shop", 2)
+            # the other one hangs with all its processes; when it comes back, nobody needs it
+            first.start()
+            frozen = second.freeze()
+            owner, took_s = wait_for_owner(database, "shop", 3)
+            assert owner == "s1"
+            assert took_s < TAKE_OVER_S
+            wait_for_batch(database, "shop", 3)
+            thaw(frozen)
+            time.sleep(2)
+        shop.wait_until_equal("shop")
+        found = named(database, "shop")
+        assert (found.owner, found.lease) == ("s1", 3)
+        assert found.stage is Stage.INCREMENTAL_LOG
+        assert second.process.poll() is None, second.output()
+        # the pipeline is handed over by a server that is asked to end
+        assert first.end() == 0, first.output()
+        assert wait_for_owner(database, "shop", 4)[0] == "s2"
+        wait_for_batch(database, "shop", 4)
+        with database.begin() as connection:
+            subscriptions.set_desired(connection, "ann", "shop", Desired.PAUSE)
+        deadline = time.monotonic() + 60
+        while named(database, "shop").owner is not None:
+            assert time.monotonic() < deadline, second.output()
+            time.sleep(0.1)
+        (stream,) = database.read(lambda c: c.execute(select(streams)).all())
+        assert stream.done_batch == stream.begun_batch
+        assert (stream.begun_lease, stream.done_lease) == (4, 4)
+        kinds = [e.kind for e in database.read(lambda c: audit.read_events(c, "shop"))]
+        assert kinds[0] == "subscription.pause"
+        assert kinds.count("subscription.stage") <= 2
+    finally:
+        for server in (first, second):
+            if server is not None:
+                server.close()

@@ -1,0 +1,138 @@
+"""`tailrace serve` as processes: started, killed, stopped and continued, with their workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sqlalchemy import select
+
+from tailrace.control import subscriptions
+from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.tables import streams
+from tailrace.control.subscriptions import Subscription
+from tests.support.processes import with_children
+
+_PASSWORD = "CONTROL_PASSWORD"
+
+
+class ControlServer:
+    """A server.
+
+    Args:
+        name: its name.
+        database: of the control plane.
+        directory: its data directory.
+        env: variables of its pipelines.
+        capacity: see `tailrace serve`.
+        more: further arguments.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        directory: Path,
+        env: dict[str, str],
+        *,
+        capacity: int = 4,
+        more: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self._log = directory / f"{name}.log"
+        self._env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | env
+        self._env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+        arguments = ["--database", database.url, "--data-dir", str(directory), "--name", name]
+        arguments += ["--capacity", str(capacity), *more]
+        if database.password is not None:
+            self._env[_PASSWORD] = database.password.resolve()
+            arguments += ["--database-password", f"${{env:{_PASSWORD}}}"]
+        self._command = [sys.executable, "-m", "tailrace", "serve", *arguments]
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                self._command, env=self._env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def start(self) -> None:
+        """Start it again."""
+        self.process = self._started()
+
+    def workers(self) -> list[int]:
+        """The processes of its workers, with Spark's."""
+        return with_children(self.process.pid)[1:]
+
+    def kill(self) -> None:
+        """Kill the server alone; its workers find out."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> list[int]:
+        """Stop the server and all processes of its workers, as a host that hangs; returns them."""
+        found = with_children(self.process.pid)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        return found
+
+    def end(self) -> int:
+        """Ask it to end, and wait; returns the exit code."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        return self.process.wait(90)
+
+    def output(self) -> str:
+        """What it has printed."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        """Kill it and its workers."""
+        left = with_children(self.process.pid)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def thaw(pids: list[int]) -> None:
+    """Continue stopped processes that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def named(database: Database, name: str) -> Subscription:
+    """The subscription called `name`."""
+    return database.read(lambda connection: subscriptions.get(connection, name))
+
+
+def wait_for_batch(database: Database, name: str, lease: int = 1, timeout_s: float = 90) -> None:
+    """Wait until a batch was written under this lease or a later one."""
+    of = streams.c
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        id_ = named(database, name).id
+        query = select(of.done_lease).where(of.subscription_id == id_)
+        found = database.read(lambda connection, query=query: connection.execute(query).scalars().all())
+        if any(number is not None and number >= lease for number in found):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no batch of `{name}` under lease {lease}: {named(database, name)}")
+
+
+def wait_for_owner(database: Database, name: str, lease: int, timeout_s: float = 60) -> tuple[str, float]:
+    """Wait for a lease with this number or a later one; returns its owner and the seconds that it took."""
+    began = time.monotonic()
+    while time.monotonic() < began + timeout_s:
+        found = named(database, name)
+        if found.owner is not None and found.lease >= lease:
+            return found.owner, time.monotonic() - began
+        time.sleep(0.05)
+    raise AssertionError(f"nobody took `{name}`: {named(database, name)}")
