@@ -3315,7 +3315,7 @@ CATALOGUE = {
         "Read it again (`tailrace get NAME`), and make the change again.",
     ),
     "TR-8415": Condition(
-        "the name of a subscription or group is wrong",
+        "the name of a subscription is wrong",
         (ConfigError,),
         "Names are parts of addresses and files.",
         "Letters, digits, `_`, `.` and `-`, the first a letter or digit; 128 at most.",

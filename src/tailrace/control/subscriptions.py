@@ -33,7 +33,6 @@ class Subscription:
         id: its number, never used again.
         name: its name, unique.
         spec: the pipeline file, YAML as it was given.
-        group: the subscriptions with which it shares a Spark session; None: none.
         version: rises with each change by a user.
         desired: what users ask for.
         stage: what it does.
@@ -51,7 +50,6 @@ class Subscription:
     id: int
     name: str
     spec: str
-    group: str | None
     version: int
     desired: Desired
     stage: Stage
@@ -85,7 +83,6 @@ class Selection:
         stage: in this stage.
         desired: of which this is asked.
         owner: that this server runs.
-        group: of this group.
     """
 
     after: str = ""
@@ -94,12 +91,9 @@ class Selection:
     stage: Stage | None = None
     desired: Desired | None = None
     owner: str | None = None
-    group: str | None = None
 
 
-def create(
-    connection: Connection, actor: str, name: str, spec: str, group: str | None = None
-) -> tuple[Subscription, bool]:
+def create(connection: Connection, actor: str, name: str, spec: str) -> tuple[Subscription, bool]:
     """Create a subscription; the same once more is found as it is.
 
     Args:
@@ -107,7 +101,6 @@ def create(
         actor: who asks for it.
         name: its name.
         spec: the pipeline file.
-        group: see `Subscription`.
 
     Returns:
         The subscription, and whether it is new.
@@ -116,13 +109,11 @@ def create(
         ConfigError: the name or the file is wrong, or the file holds a secret.
         ControlError: there is another one of this name.
     """
-    _check_name(name, "subscription")
-    if group is not None:
-        _check_name(group, "group")
+    _check_name(name)
     _check_spec(spec, name)
     found = _found(connection, name)
     if found is not None:
-        if (found.spec, found.group) == (spec, group):
+        if found.spec == spec:
             return found, False
         raise ControlError(
             f"there is another subscription `{name}`",
@@ -134,7 +125,6 @@ def create(
         insert(subscriptions).values(
             name=name,
             spec=spec,
-            group_name=group,
             version=1,
             desired=Desired.RUN,
             stage=Stage.REGISTER,
@@ -173,7 +163,6 @@ def select_subscriptions(connection: Connection, selection: Selection) -> list[S
         (of.stage, selection.stage),
         (of.desired, selection.desired),
         (of.owner, selection.owner),
-        (of.group_name, selection.group),
     ):
         if value is not None:
             query = query.where(column == value)
@@ -191,9 +180,7 @@ def change_spec(
     actor: str,
     name: str,
     spec: str,
-    *,
     version: int | None = None,
-    group: str | None = None,
 ) -> Subscription:
     """Replace a subscription's file; its server starts it anew.
 
@@ -203,7 +190,6 @@ def change_spec(
         name: the subscription's name.
         spec: the new file.
         version: the version that the change is based on; None: any.
-        group: see `Subscription`.
 
     Raises:
         ConfigError: the file is wrong, or holds a secret; or it moves checkpoint or name, which a stream
@@ -211,12 +197,10 @@ def change_spec(
         ControlError: there is no such subscription, or it has another version.
     """
     before = get(connection, name)
-    if group is not None:
-        _check_name(group, "group")
     _check_spec(spec, name)
     _check_same_stream(before, spec)
     _require_not_cancelled(before)
-    return _change(connection, actor, "subscription.change", before, version, spec=spec, group_name=group)
+    return _change(connection, actor, "subscription.change", before, version, spec=spec)
 
 
 def set_desired(
@@ -321,7 +305,6 @@ def _subscription(row: Row[Any]) -> Subscription:
         row.id,
         row.name,
         row.spec,
-        row.group_name,
         row.version,
         Desired(row.desired),
         Stage(row.stage),
@@ -341,7 +324,6 @@ def _shown(subscription: Subscription) -> dict[str, Any]:
     """What the audit keeps of a subscription."""
     return {
         "spec": subscription.spec,
-        "group": subscription.group,
         "version": subscription.version,
         "desired": subscription.desired,
         "stage": subscription.stage,
@@ -390,10 +372,10 @@ def _require_not_cancelled(found: Subscription) -> None:
     moved(found.stage, found.reached, found.reached)
 
 
-def _check_name(name: str, what: str) -> None:
+def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
         raise ConfigError(
-            f"the name of a {what} is wrong",
+            "the name of a subscription is wrong",
             f"needed: letters, digits, `_`, `.` and `-`, the first a letter or digit, {MOST_NAME} at most",
             code="TR-8415",
         )

@@ -61,7 +61,6 @@ subscriptions = Table(
     Column("name", _name(MOST_NAME), nullable=False, unique=True),
     # the pipeline file as YAML, as it was given: comments stay
     Column("spec", _LONG, nullable=False),
-    Column("group_name", _name(MOST_NAME)),
     # rises with each change by a user; the ETag
     Column("version", BigInteger, nullable=False),
     Column("desired", String(16), nullable=False),

@@ -25,7 +25,6 @@ def upgrade() -> None:
         sa.Column("id", _ID, autoincrement=True, nullable=False),
         sa.Column("name", _name(128), nullable=False),
         sa.Column("spec", _LONG, nullable=False),
-        sa.Column("group_name", _name(128)),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("desired", sa.String(16), nullable=False),
         sa.Column("stage", sa.String(32), nullable=False),
