@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import polars
 import pytest
 import yaml
-from sqlalchemy import select
+from sqlalchemy import select, text, update
 
 from tailrace.control import audit, subscriptions
 from tailrace.control.metadata.database import Database
 from tailrace.control.metadata.tables import streams
+from tailrace.control.metadata.tables import subscriptions as subscriptions_table
 from tailrace.control.stages import Desired, Stage
+from tailrace.errors import StateError, TransientControlError
 from tests.support import control
 from tests.support.control_servers import ControlServer, named, thaw, wait_for_batch, wait_for_owner
 
@@ -163,3 +168,74 @@ def test_another_server_takes_over_from_one_that_died_or_hung(
         for server in (first, second):
             if server is not None:
                 server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_targets_are_exact_after_minutes_of_faults(
+    seed: int, shop: Shop, database: Database, tmp_path: Path
+) -> None:
+    """Servers are killed and hang, and connections of the database break, at random, for three minutes."""
+    dice = random.Random(seed)
+    env = {"TEST_PASSWORD": shop.server.password}
+    names = ("a", "b", "c")
+    with database.begin() as connection:
+        for name in names:
+            subscriptions.create(connection, "ann", name, shop.spec(name, **{"restarts-per-hour": 0}))
+    servers = [ControlServer(f"s{i}", database, tmp_path, env, capacity=2) for i in range(3)]
+    seen: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+    ended = threading.Event()
+
+    def watch() -> None:
+        """Note each owner that a subscription has had, with its lease."""
+        while not ended.wait(0.2):
+            with suppress(TransientControlError):
+                for name in names:
+                    found = named(database, name)
+                    if found.owner is not None and (found.lease, found.owner) not in seen[name]:
+                        seen[name].append((found.lease, found.owner))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for name in names:
+            wait_for_batch(database, name, timeout_s=240)
+        with shop.writing():
+            until = time.monotonic() + 180
+            while time.monotonic() < until:
+                server = dice.choice(servers)
+                match dice.choice(("kill", "freeze", "worker", "connections")):
+                    case "kill":
+                        server.kill()
+                        time.sleep(dice.uniform(0, 15))
+                        server.start()
+                    case "freeze":
+                        frozen = server.freeze()
+                        time.sleep(dice.uniform(1, 25))
+                        thaw(frozen)
+                    case "worker":
+                        for pid in server.workers()[:1]:
+                            with suppress(ProcessLookupError):
+                                os.kill(pid, signal.SIGKILL)
+                    case _:
+                        with suppress(TransientControlError, StateError), database.begin() as connection:
+                            connection.execute(
+                                text(
+                                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+                                    "datname = current_database() AND pid <> pg_backend_pid()"
+                                )
+                            )
+                time.sleep(dice.uniform(0, 8))
+        with database.begin() as connection:  # what waits for its next try need not wait longer
+            connection.execute(update(subscriptions_table).values(retry_us=None))
+        for name in names:
+            shop.wait_until_equal(name, 300)
+    finally:
+        ended.set()
+        watcher.join()
+        for server in servers:
+            server.close()
+    for owners in seen.values():
+        numbers = [number for number, _ in owners]
+        assert numbers == sorted(set(numbers)), owners  # one owner for each lease, and they rise
