@@ -3276,7 +3276,7 @@ CATALOGUE = {
         "the database of the control plane is of a newer version of Tailrace",
         (StateError,),
         "A newer server has changed its tables.",
-        "Install the version that the other servers have; or restore the backup of before the upgrade.",
+        "Install the version that the other servers have; or restore the backup from before the upgrade.",
     ),
     "TR-8406": Condition(
         "a cancelled subscription stays cancelled",
@@ -3358,8 +3358,7 @@ CATALOGUE = {
         "a pipeline has ended by a bug",
         (SourceError,),
         "An error that Tailrace does not know was raised.",
-        "The traceback is in the log file (`tailrace.log` in the subscription's directory). Please report "
-        "it. Then `tailrace retry NAME`.",
+        "The traceback is in the log file of the subscription. Please report it. Then `tailrace retry NAME`.",
     ),
     "TR-8423": Condition(
         "a worker has ended unexpectedly",

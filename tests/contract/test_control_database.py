@@ -14,42 +14,42 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text, update
 
 from tailrace.control import audit, leases, progress, servers, subscriptions
-from tailrace.control.metadata.database import Database, now_us
+from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.migrations import VERSION_TABLE
 from tailrace.control.metadata.tables import metadata
 from tailrace.control.metadata.tables import subscriptions as table
-from tailrace.control.progress import TableProgress
+from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
-from tailrace.control.subscriptions import Selection
+from tailrace.control.subscriptions import SubscriptionFilter
 from tailrace.errors import ConfigError, ControlError, LeaseLostError, SinkError, StateError
 from tests.support import control
 from tests.support.control import spec
 
 
 @pytest.fixture(params=control.KINDS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlDatabase]:
     with control.database(request.param, request, tmp_path) as found:
         yield found
 
 
-def _create(database: Database, *names: str) -> None:
+def _create(database: ControlDatabase, *names: str) -> None:
     with database.begin() as connection:
         for name in names:
             subscriptions.create(connection, "ann", name, spec(name))
 
 
-def _expire(database: Database, *names: str) -> None:
+def _expire(database: ControlDatabase, *names: str) -> None:
     """Let leases end now, as if their time had passed."""
     with database.begin() as connection:
         connection.execute(update(table).where(table.c.name.in_(names)).values(lease_until_us=now_us() - 1))
 
 
-def _claim(database: Database, server: str, most: int = 100) -> list[leases.Lease]:
+def _claim(database: ControlDatabase, server: str, most: int = 100) -> list[leases.Lease]:
     with database.begin() as connection:
         return [lease for _, lease in leases.claim(connection, server, most)]
 
 
-def test_tables_are_those_of_the_migrations(database: Database) -> None:
+def test_tables_are_those_of_the_migrations(database: ControlDatabase) -> None:
     def difference(connection: object) -> list[object]:
         context = MigrationContext.configure(
             connection,  # type: ignore[arg-type]
@@ -60,12 +60,12 @@ def test_tables_are_those_of_the_migrations(database: Database) -> None:
     assert database.read(difference) == []
 
 
-def test_servers_that_start_together_prepare_it_once(database: Database) -> None:
+def test_servers_that_start_together_prepare_it_once(database: ControlDatabase) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: database.prepare(), range(4)))
 
 
-def test_database_of_a_newer_version_is_refused(database: Database) -> None:
+def test_database_of_a_newer_version_is_refused(database: ControlDatabase) -> None:
     with database.begin() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(StateError, match="newer version") as error:
@@ -73,7 +73,7 @@ def test_database_of_a_newer_version_is_refused(database: Database) -> None:
     assert error.value.code == "TR-8405"
 
 
-def test_created_twice_is_created_once(database: Database) -> None:
+def test_created_twice_is_created_once(database: ControlDatabase) -> None:
     with database.begin() as connection:
         first, new = subscriptions.create(connection, "ann", "shop", spec("shop"))
         again, is_new = subscriptions.create(connection, "bob", "shop", spec("shop"))
@@ -86,7 +86,7 @@ def test_created_twice_is_created_once(database: Database) -> None:
         assert first.spec == spec("shop")
 
 
-def test_names_differ_by_case_and_unicode_is_kept(database: Database) -> None:
+def test_names_differ_by_case_and_unicode_is_kept(database: ControlDatabase) -> None:
     _create(database, "Shop", "shop")
     with database.begin() as connection:
         file = spec("shop") + "# übersicht 漢字 😀\n"
@@ -95,7 +95,7 @@ def test_names_differ_by_case_and_unicode_is_kept(database: Database) -> None:
         assert subscriptions.get(connection, "Shop").spec == spec("Shop")
 
 
-def test_lost_updates_are_refused(database: Database) -> None:
+def test_lost_updates_are_refused(database: ControlDatabase) -> None:
     _create(database, "shop")
     with database.begin() as connection:
         seen = subscriptions.get(connection, "shop").version
@@ -106,7 +106,7 @@ def test_lost_updates_are_refused(database: Database) -> None:
         assert subscriptions.get(connection, "shop").spec == spec("shop")
 
 
-def test_secrets_are_refused_and_not_shown(database: Database) -> None:
+def test_secrets_are_refused_and_not_shown(database: ControlDatabase) -> None:
     wrong = spec("shop").replace("${env:SHOP_PASSWORD}", "hunter2")
     with database.begin() as connection:
         with pytest.raises(ConfigError, match=r"`source\.password` holds a secret") as error:
@@ -114,7 +114,7 @@ def test_secrets_are_refused_and_not_shown(database: Database) -> None:
         assert "hunter2" not in str(error.value)
 
 
-def test_checkpoint_stays(database: Database) -> None:
+def test_checkpoint_stays(database: ControlDatabase) -> None:
     _create(database, "shop")
     with database.begin() as connection, pytest.raises(ConfigError, match="checkpoint"):
         subscriptions.change_spec(
@@ -122,23 +122,23 @@ def test_checkpoint_stays(database: Database) -> None:
         )
 
 
-def test_lists_in_pages_and_by_filters(database: Database) -> None:
+def test_lists_in_pages_and_by_filters(database: ControlDatabase) -> None:
     _create(database, *(f"p{i:02d}" for i in range(7)), "under_score", "under-score")
     with database.begin() as connection:
         subscriptions.set_desired(connection, "ann", "p03", Desired.PAUSE)
         names, after = [], ""
-        while page := subscriptions.select_subscriptions(connection, Selection(after=after, most=4)):
+        while page := subscriptions.select_subscriptions(connection, SubscriptionFilter(after=after, most=4)):
             names += [each.name for each in page]
             after = page[-1].name
         assert sorted(names) == [*(f"p{i:02d}" for i in range(7)), "under-score", "under_score"]
-        paused = subscriptions.select_subscriptions(connection, Selection(desired=Desired.PAUSE))
+        paused = subscriptions.select_subscriptions(connection, SubscriptionFilter(desired=Desired.PAUSE))
         assert [each.name for each in paused] == ["p03"]
-        found = subscriptions.select_subscriptions(connection, Selection(text="r_s"))
+        found = subscriptions.select_subscriptions(connection, SubscriptionFilter(text="r_s"))
         assert [each.name for each in found] == ["under_score"]
         assert subscriptions.count_by_stage(connection) == {Stage.REGISTER: 9}
 
 
-def test_running_one_is_not_removed(database: Database) -> None:
+def test_running_one_is_not_removed(database: ControlDatabase) -> None:
     _create(database, "shop")
     (lease,) = _claim(database, "s1")
     with database.begin() as connection:
@@ -147,7 +147,7 @@ def test_running_one_is_not_removed(database: Database) -> None:
         subscriptions.set_desired(connection, "ann", "shop", Desired.PAUSE)
         with pytest.raises(ControlError, match="run by server `s1`"):
             subscriptions.remove(connection, "ann", "shop")
-        progress.report(connection, lease, Stage.SNAPSHOT, [TableProgress("shop.orders", "snapshot")])
+        progress.report(connection, lease, Stage.SNAPSHOT, [TableReport("shop.orders", "snapshot")])
         leases.release(connection, lease)
         subscriptions.remove(connection, "ann", "shop")
         with pytest.raises(ControlError, match="there is no subscription"):
@@ -161,7 +161,7 @@ def test_running_one_is_not_removed(database: Database) -> None:
     ]
 
 
-def test_cancelled_stays_cancelled(database: Database) -> None:
+def test_cancelled_stays_cancelled(database: ControlDatabase) -> None:
     _create(database, "shop")
     with database.begin() as connection:
         assert subscriptions.set_desired(connection, "ann", "shop", Desired.CANCEL).stage is Stage.CANCELLED
@@ -170,7 +170,7 @@ def test_cancelled_stays_cancelled(database: Database) -> None:
     assert _claim(database, "s1") == []
 
 
-def test_audit_has_before_and_after(database: Database) -> None:
+def test_audit_has_before_and_after(database: ControlDatabase) -> None:
     _create(database, "shop")
     with database.begin() as connection:
         subscriptions.set_desired(connection, "bob", "shop", Desired.PAUSE)
@@ -184,7 +184,7 @@ def test_audit_has_before_and_after(database: Database) -> None:
         assert abs(paused.at_us - database.now_us()) < 60_000_000
 
 
-def test_servers_that_claim_at_once_share_and_never_both_own(database: Database) -> None:
+def test_servers_that_claim_at_once_share_and_never_both_own(database: ControlDatabase) -> None:
     names = [f"p{i:02d}" for i in range(24)]
     _create(database, *names)
     start = threading.Barrier(4)
@@ -202,7 +202,7 @@ def test_servers_that_claim_at_once_share_and_never_both_own(database: Database)
     assert all(lease.number == 1 for found in each for lease in found)
 
 
-def test_owner_that_does_not_renew_is_followed_by_another(database: Database) -> None:
+def test_owner_that_does_not_renew_is_followed_by_another(database: ControlDatabase) -> None:
     _create(database, "shop")
     (first,) = _claim(database, "s1")
     assert _claim(database, "s2") == []
@@ -228,7 +228,7 @@ def test_owner_that_does_not_renew_is_followed_by_another(database: Database) ->
         assert leases.renew(connection, [second]) == set()
 
 
-def test_same_server_gets_a_higher_number(database: Database) -> None:
+def test_same_server_gets_a_higher_number(database: ControlDatabase) -> None:
     """A server that lost its lease while it stood still must not take its own zombie for the owner."""
     _create(database, "shop")
     (first,) = _claim(database, "s1")
@@ -239,7 +239,7 @@ def test_same_server_gets_a_higher_number(database: Database) -> None:
         leases.end_batch(connection, first, "", 0)
 
 
-def test_another_checkpoint_is_refused(database: Database) -> None:
+def test_another_checkpoint_is_refused(database: ControlDatabase) -> None:
     _create(database, "shop")
     (lease,) = _claim(database, "s1")
     with database.begin() as connection:
@@ -252,13 +252,13 @@ def test_another_checkpoint_is_refused(database: Database) -> None:
         leases.begin_batch(connection, lease, "", 8, '{"at":8}')
 
 
-def test_progress_moves_forward_only_and_forgets_tables_that_are_gone(database: Database) -> None:
+def test_progress_moves_forward_only_and_forgets_tables_that_are_gone(database: ControlDatabase) -> None:
     _create(database, "shop")
     (lease,) = _claim(database, "s1")
-    orders = TableProgress("shop.orders", "snapshot", "[42]", 42, 1000)
+    orders = TableReport("shop.orders", "snapshot", "[42]", 42, 1000)
     with database.begin() as connection:
-        progress.report(connection, lease, Stage.SNAPSHOT, [orders, TableProgress("shop.old", "snapshot")])
-        done = TableProgress("shop.orders", "incremental_log", rows=1000, position="binlog.1:4", changes=3)
+        progress.report(connection, lease, Stage.SNAPSHOT, [orders, TableReport("shop.old", "snapshot")])
+        done = TableReport("shop.orders", "incremental_log", rows=1000, position="binlog.1:4", changes=3)
         progress.report(connection, lease, Stage.INCREMENTAL_LOG, [done])
         progress.report(connection, lease, Stage.SNAPSHOT, [done])  # a table that was added
         found = subscriptions.get(connection, "shop")
@@ -267,7 +267,7 @@ def test_progress_moves_forward_only_and_forgets_tables_that_are_gone(database: 
         assert replace(kept, updated_us=0) == done
 
 
-def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Database) -> None:
+def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: ControlDatabase) -> None:
     _create(database, "shop")
     (lease,) = _claim(database, "s1")
     error = SinkError("no", "found x", "do y", code="TR-7008")
@@ -293,8 +293,8 @@ def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Dat
     assert len(_claim(database, "s1")) == 1
 
 
-def test_servers_report(database: Database) -> None:
-    server = servers.Server("s1", "host", 7, "http://127.0.0.1:1", 4, 2, False, "0.1.0")
+def test_servers_report(database: ControlDatabase) -> None:
+    server = servers.ServerInfo("s1", "host", 7, "http://127.0.0.1:1", 4, 2, False, "0.1.0")
     with database.begin() as connection:
         servers.seen(connection, server)
         servers.seen(connection, replace(server, running=3))

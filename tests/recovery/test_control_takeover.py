@@ -18,7 +18,7 @@ import yaml
 from sqlalchemy import select, text, update
 
 from tailrace.control import audit, subscriptions
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import streams
 from tailrace.control.metadata.tables import subscriptions as subscriptions_table
 from tailrace.control.stages import Desired, Stage
@@ -31,7 +31,7 @@ TAKE_OVER_S = 15.0
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlDatabase]:
     with control.database("postgresql", request, tmp_path) as found:
         yield found
 
@@ -101,7 +101,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(mysql, database: Database, request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+def shop(mysql, database: ControlDatabase, request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return Shop(mysql, request.getfixturevalue("mysql_schema"), tmp_path)
 
 
@@ -114,7 +114,7 @@ def mysql_schema(mysql) -> Iterator[str]:
 
 
 def test_another_server_takes_over_from_one_that_died_or_hung(
-    shop: Shop, database: Database, tmp_path: Path
+    shop: Shop, database: ControlDatabase, tmp_path: Path
 ) -> None:
     env = {"TEST_PASSWORD": shop.server.password}
     with database.begin() as connection:
@@ -174,7 +174,7 @@ def test_another_server_takes_over_from_one_that_died_or_hung(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_targets_are_exact_after_minutes_of_faults(
-    seed: int, shop: Shop, database: Database, tmp_path: Path
+    seed: int, shop: Shop, database: ControlDatabase, tmp_path: Path
 ) -> None:
     """Servers are killed and hang, and connections of the database break, at random, for three minutes."""
     dice = random.Random(seed)

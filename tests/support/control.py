@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.secret import Secret
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import ControlDatabase
 from tests.support.databases import fresh_database
 
 #: The kinds of databases that may hold the control plane.
@@ -33,7 +33,7 @@ def spec(name: str) -> str:
 
 
 @contextmanager
-def database(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[Database]:
+def database(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[ControlDatabase]:
     """A fresh database of that kind, with the tables of the control plane.
 
     Args:
@@ -42,7 +42,7 @@ def database(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iter
         directory: for the file of SQLite.
     """
     if kind == "sqlite":
-        found = Database(f"sqlite:///{directory}/control/tailrace.db")
+        found = ControlDatabase(f"sqlite:///{directory}/control/tailrace.db")
         found.prepare()
         yield found
         found.close()
@@ -52,7 +52,7 @@ def database(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iter
         name = f"t_{uuid.uuid4().hex[:12]}"
         server.execute(f"CREATE DATABASE {name}")
         try:
-            found = Database(_url(kind, server, name), Secret(server.password, is_literal=True))
+            found = ControlDatabase(_url(kind, server, name), Secret(server.password, is_literal=True))
             found.prepare()
             yield found
             found.close()
@@ -61,7 +61,7 @@ def database(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iter
         return
     server = request.getfixturevalue("mysql")
     with fresh_database(server) as name:
-        found = Database(_url(kind, server, name), Secret(server.password, is_literal=True))
+        found = ControlDatabase(_url(kind, server, name), Secret(server.password, is_literal=True))
         found.prepare()
         yield found
         found.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from tailrace.control import subscriptions
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import streams
 from tailrace.control.subscriptions import Subscription
 from tests.support.processes import with_children
@@ -36,7 +36,7 @@ class ControlServer:
     def __init__(
         self,
         name: str,
-        database: Database,
+        database: ControlDatabase,
         directory: Path,
         env: dict[str, str],
         *,
@@ -108,12 +108,12 @@ def thaw(pids: list[int]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def named(database: Database, name: str) -> Subscription:
+def named(database: ControlDatabase, name: str) -> Subscription:
     """The subscription called `name`."""
     return database.read(lambda connection: subscriptions.get(connection, name))
 
 
-def wait_for_batch(database: Database, name: str, lease: int = 1, timeout_s: float = 90) -> None:
+def wait_for_batch(database: ControlDatabase, name: str, lease: int = 1, timeout_s: float = 90) -> None:
     """Wait until a batch was written under this lease or a later one."""
     of = streams.c
     deadline = time.monotonic() + timeout_s
@@ -127,7 +127,9 @@ def wait_for_batch(database: Database, name: str, lease: int = 1, timeout_s: flo
     raise AssertionError(f"no batch of `{name}` under lease {lease}: {named(database, name)}")
 
 
-def wait_for_owner(database: Database, name: str, lease: int, timeout_s: float = 60) -> tuple[str, float]:
+def wait_for_owner(
+    database: ControlDatabase, name: str, lease: int, timeout_s: float = 60
+) -> tuple[str, float]:
     """Wait for a lease with this number or a later one; returns its owner and the seconds that it took."""
     began = time.monotonic()
     while time.monotonic() < began + timeout_s:

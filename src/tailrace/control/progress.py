@@ -24,7 +24,7 @@ _PAUSES_S = (5, 15, 60, 300)
 
 
 @dataclass(frozen=True)
-class TableProgress:
+class TableReport:
     """A source table of a subscription.
 
     Args:
@@ -55,7 +55,7 @@ class TableProgress:
 
 
 def report(
-    connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableProgress], source: str = ""
+    connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableReport], source: str = ""
 ) -> None:
     """Replace what is known of the tables of one source, and move the subscription on its way.
 
@@ -160,12 +160,12 @@ def done(connection: Connection, lease: Lease) -> None:
     audit.note(connection, lease.server, "subscription.done", lease.name)
 
 
-def tables_of(connection: Connection, subscription_id: int) -> list[TableProgress]:
+def tables_of(connection: Connection, subscription_id: int) -> list[TableReport]:
     """What is known of a subscription's tables, in the order of sources and names."""
     of = progress.c
     query = select(progress).where(of.subscription_id == subscription_id).order_by(of.source, of.table_name)
     return [
-        TableProgress(
+        TableReport(
             row.table_name,
             row.stage,
             row.last_key,
@@ -195,7 +195,7 @@ def _set(connection: Connection, lease: Lease, **values: Any) -> None:
     )
 
 
-def _values(table: TableProgress) -> dict[str, Any]:
+def _values(table: TableReport) -> dict[str, Any]:
     return {
         "stage": table.stage,
         "last_key": table.last_key,

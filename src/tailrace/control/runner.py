@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.control.leases import Lease
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.subscriptions import Subscription
 from tailrace.control.worker import environment
 from tailrace.private import make_private_directory, open_private, write_private
@@ -70,7 +70,7 @@ class Runner:
         variables: of each worker, beyond the server's own.
     """
 
-    database: Database
+    database: ControlDatabase
     directory: Path
     variables: Mapping[str, str] = field(default_factory=dict)
 

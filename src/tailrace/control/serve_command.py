@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from tailrace.config.secret import Secret
-from tailrace.control.metadata.database import Database
+from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.runner import Runner
-from tailrace.control.server import Server, require_name
+from tailrace.control.server import Owner, require_name
 from tailrace.errors import ConfigError
 from tailrace.pipeline.signals import stop_on_signals
 from tailrace.printable import printable_lines
@@ -65,9 +65,9 @@ def serve(
     name = require_name(name or f"{platform.node()}-{os.getpid()}")
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
-    metadata = Database(database or f"sqlite:///{data_dir}/tailrace.db", _password(database_password))
+    metadata = ControlDatabase(database or f"sqlite:///{data_dir}/tailrace.db", _password(database_password))
     metadata.prepare()
-    server = Server(metadata, name, capacity, Runner(metadata, data_dir), lambda s: s.spec, tell=_tell)
+    server = Owner(metadata, name, capacity, Runner(metadata, data_dir), lambda s: s.spec, tell=_tell)
     with stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop:
         server.stop = stop
         _tell(f"server {name} runs up to {capacity} pipelines")

@@ -25,7 +25,7 @@ from sqlalchemy import select
 from tailrace import __version__
 from tailrace.control import leases, progress, servers
 from tailrace.control.leases import RENEW_S, Lease
-from tailrace.control.metadata.database import Database, now_us
+from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.runner import Runner
 from tailrace.control.stages import Desired
@@ -40,7 +40,7 @@ _AT_ONCE = 2
 
 
 @dataclass
-class Server:
+class Owner:
     """A server.
 
     Args:
@@ -50,10 +50,10 @@ class Server:
         runner: starts its workers.
         resolve: a subscription's file as it is run here: paths absolute, allowed by the policy.
         url: where its API is; "": it has none.
-        tell: is told what happens, a line each.
+        tell: called with what happens, a line each.
     """
 
-    database: Database
+    database: ControlDatabase
     name: str
     capacity: int
     runner: Runner
@@ -90,7 +90,7 @@ class Server:
             self.tell(str(error))
 
     def _report(self) -> None:
-        me = servers.Server(
+        me = servers.ServerInfo(
             self.name,
             platform.node(),
             os.getpid(),

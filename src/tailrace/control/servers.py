@@ -17,7 +17,7 @@ _SHOWN_S = 86_400.0
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerInfo:
     """A server.
 
     Args:
@@ -47,7 +47,7 @@ class Server:
     alive: bool = True
 
 
-def seen(connection: Connection, server: Server) -> None:
+def seen(connection: Connection, server: ServerInfo) -> None:
     """Note that a server is alive, and what it does; what others left long ago is forgotten."""
     values = {
         "host": server.host,
@@ -70,11 +70,11 @@ def gone(connection: Connection, name: str) -> None:
     connection.execute(delete(servers).where(servers.c.name == name))
 
 
-def all_servers(connection: Connection) -> Sequence[Server]:
+def all_servers(connection: Connection) -> Sequence[ServerInfo]:
     """The servers that have reported within a day, in the order of their names."""
     alive = (servers.c.seen_us > now_us() - int(ALIVE_S * 1e6)).label("alive")
     return [
-        Server(
+        ServerInfo(
             row.name,
             row.host,
             row.pid,

@@ -73,7 +73,7 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SubscriptionFilter:
     """Which subscriptions to list, and which page of them.
 
     Args:
@@ -153,7 +153,7 @@ def get(connection: Connection, name: str) -> Subscription:
     return found
 
 
-def select_subscriptions(connection: Connection, selection: Selection) -> list[Subscription]:
+def select_subscriptions(connection: Connection, selection: SubscriptionFilter) -> list[Subscription]:
     """Subscriptions in the order of their names."""
     of = subscriptions.c
     query = select(subscriptions).where(of.name > selection.after).order_by(of.name).limit(selection.most)

@@ -28,8 +28,8 @@ from typing import Any, Self
 from tailrace.config.secret import Secret
 from tailrace.control import leases, progress
 from tailrace.control.leases import LEASE_S, RENEW_S, Lease
-from tailrace.control.metadata.database import Database
-from tailrace.control.progress import TableProgress
+from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.progress import TableReport
 from tailrace.control.stages import stage_of
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import (
@@ -58,7 +58,7 @@ _CONNECTIONS = 3
 _STAGES = {"streaming": "incremental_log", "parked": "failed"}
 
 
-def environment(database: Database, lease: Lease) -> dict[str, str]:
+def environment(database: ControlDatabase, lease: Lease) -> dict[str, str]:
     """The variables of a worker; the password goes as a reference.
 
     Args:
@@ -88,7 +88,7 @@ class Worker:
         lease: the lease.
     """
 
-    def __init__(self, database: Database, lease: Lease) -> None:
+    def __init__(self, database: ControlDatabase, lease: Lease) -> None:
         self._database = database
         self._lease = lease
         #: Set when the run was asked to stop: it then has not read everything.
@@ -114,7 +114,7 @@ class Worker:
         text = given["password"]
         password = None if text is None else Secret(text, is_literal=given["literal"])
         lease = Lease(given["subscription"], given["name"], given["server"], given["lease"])
-        return cls(Database(given["url"], password, connections=_CONNECTIONS), lease)
+        return cls(ControlDatabase(given["url"], password, connections=_CONNECTIONS), lease)
 
     def stopping(self) -> None:
         """A stop was requested."""
@@ -212,7 +212,7 @@ class StreamReport:
         source: one of the file's `sources`; "": it has one.
     """
 
-    def __init__(self, database: Database, lease: Lease, dialect: str, source: str) -> None:
+    def __init__(self, database: ControlDatabase, lease: Lease, dialect: str, source: str) -> None:
         self._database = database
         self._lease = lease
         self._position = registry.position_type(dialect)
@@ -279,7 +279,7 @@ class StreamReport:
         assert offset.log is not None
         position = str(self._position.from_json(offset.log))
         tables = [
-            TableProgress(
+            TableReport(
                 table.name,
                 _STAGES.get(table.state, table.state),
                 _last_key(offset, table.name),

@@ -49,7 +49,7 @@ class ControlledStream(Watcher, Fence, Protocol):
     """What lets the batches of a source through, and reports on them."""
 
 
-class Control(Protocol):
+class RunControl(Protocol):
     """What says whether this process may run the pipeline, see `control.worker`."""
 
     def stopping(self) -> None:
@@ -80,7 +80,7 @@ def run_with_views(
     *,
     is_json: bool,
     log_max_size: int,
-    control: Control | None = None,
+    control: RunControl | None = None,
 ) -> None:
     """Run a pipeline with several sources, and show what it does.
 

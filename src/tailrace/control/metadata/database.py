@@ -85,7 +85,7 @@ def _now_mysql(*_: Any, **__: Any) -> str:
     return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
 
 
-class Database:
+class ControlDatabase:
     """The database of the control plane.
 
     Args:

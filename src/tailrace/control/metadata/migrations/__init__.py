@@ -36,7 +36,7 @@ def upgrade(engine: Engine) -> None:
                 "the database of the control plane is of a newer version of Tailrace",
                 f"found version `{found}`, the newest one known here is `{script.get_current_head()}`",
                 "install the version of Tailrace that the other servers have; to go back, restore the backup "
-                "of before the upgrade",
+                "from before the upgrade",
                 code="TR-8405",
             )
         config.attributes["connection"] = connection

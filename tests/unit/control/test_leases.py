@@ -19,10 +19,10 @@ from sqlalchemy import update
 
 from tailrace.control import leases, progress, subscriptions
 from tailrace.control.leases import Lease
-from tailrace.control.metadata.database import Database, now_us
+from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.stages import WAY, Desired, Stage
-from tailrace.control.subscriptions import Selection
+from tailrace.control.subscriptions import SubscriptionFilter
 from tailrace.errors import ControlError, LeaseLostError, SinkError, StateError
 from tests.support.control import spec
 
@@ -46,7 +46,7 @@ class ControlPlane(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.database = Database(f"sqlite:///{self.directory}/tailrace.db")
+        self.database = ControlDatabase(f"sqlite:///{self.directory}/tailrace.db")
         self.models: dict[str, Model] = {}
 
     def teardown(self) -> None:
@@ -187,7 +187,9 @@ class ControlPlane(RuleBasedStateMachine):
     def database_is_the_model(self) -> None:
         if not self.models:
             return
-        for found in self.database.read(lambda c: subscriptions.select_subscriptions(c, Selection())):
+        for found in self.database.read(
+            lambda c: subscriptions.select_subscriptions(c, SubscriptionFilter())
+        ):
             model = self.models[found.name]
             stage = (
                 Stage.CANCELLED
