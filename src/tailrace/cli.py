@@ -20,18 +20,8 @@ from rich.console import Console
 from tailrace import __version__, extras
 from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
-from tailrace.config.secret import shown
 from tailrace.config.sinks import (
-    ClickHouseSettings,
     ConsoleSettings,
-    DeltaSettings,
-    DuckDbSettings,
-    IcebergSettings,
-    MySqlSettings,
-    OpenSearchSettings,
-    PostgresSettings,
-    SinkSettings,
-    WriteMode,
     sink_names,
 )
 from tailrace.errors import (
@@ -46,11 +36,9 @@ from tailrace.pipeline.file import load_pipeline, load_pipelines
 from tailrace.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from tailrace.enumerator.offset import StreamOffset
-    from tailrace.enumerator.request import Kind
-    from tailrace.model.parked import Parked
     from tailrace.pipeline.supervisor import Watcher
 
 #: Done, or stopped on request.
@@ -408,20 +396,11 @@ def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...], whe
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
     stopped one when it is started. The log is followed meanwhile, and readers never see an empty target.
     """
+    from tailrace.pipeline import table_requests  # noqa: PLC0415
+
     pipeline = load_pipeline(pipeline_file, source)
-    _require_captured(pipeline, tables, "cannot be read again")
-    parked = sorted(_parked(pipeline).keys() & set(tables))
-    if parked:
-        raise ConfigError(
-            f"{', '.join(f'`{name}`' for name in parked)} cannot be read again: parked",
-            None,
-            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(parked)}",
-            code="TR-1340",
-        )
-    if where is None:
-        id_, rows = _request(pipeline, tables, "resync"), ""
-    else:
-        id_, rows = _request_rows(pipeline, tables, where), "rows of "
+    id_ = table_requests.resync(pipeline, tables, where, _arguments(pipeline_file, pipeline))
+    rows = "" if where is None else "rows of "
     click.echo(f"request {id_}: {rows}{', '.join(map(printable, tables))} will be read again")
 
 
@@ -435,9 +414,10 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> No
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline leaves it out from its next batch
     on, a stopped one when it is started. The targets keep what they have.
     """
+    from tailrace.pipeline import table_requests  # noqa: PLC0415
+
     pipeline = load_pipeline(pipeline_file, source)
-    _require_captured(pipeline, tables, "cannot be parked")
-    id_ = _request(pipeline, tables, "park")
+    id_ = table_requests.park(pipeline, tables)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be parked")
 
 
@@ -461,21 +441,16 @@ def resume(
     changes of kind `r`; only --replay tells what happened to a row in between. Rows that are read again for
     one sink are passed to all of them.
     """
+    from tailrace.pipeline import table_requests  # noqa: PLC0415
+
     pipeline = load_pipeline(pipeline_file, source)
     if (sink_name is None) == (not tables) or (sink_name is not None and replay):
         raise click.UsageError("name tables, or a sink with --sink (without --replay)")
     if sink_name is not None:
         _resume_sink(pipeline, sink_name)
         return
-    _require_captured(pipeline, tables, "cannot be resumed")
-    if replay and pipeline.source.dialect == "postgresql":
-        raise ConfigError(
-            "`tailrace resume --replay` cannot be used with PostgreSQL",
-            "the replication slot keeps the log up to where the other tables are, which is past it",
-            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(tables)}",
-            code="TR-1341",
-        )
-    known = _parked(pipeline)
+    known = table_requests.parked_now(pipeline)
+    id_ = table_requests.resume(pipeline, tables, _arguments(pipeline_file, pipeline), replay=replay)
     for name in known.keys() & set(tables):
         if replay and known[name].had != "all":
             click.echo(
@@ -483,14 +458,13 @@ def resume(
             )
     for name in sorted(set(tables) - known.keys()):
         click.echo(f"{printable(name)} is not parked yet: nothing happens unless it is by then", err=True)
-    appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
+    appending = [sink.type for sink in pipeline.sinks if table_requests.appends(sink)]
     if appending and not replay:
         click.echo(
             f"sink {', '.join(appending)} receives the rows; changes made while the table was parked are not "
             "told",
             err=True,
         )
-    id_ = _request(pipeline, tables, "resume", replay=replay)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
 
 
@@ -500,69 +474,14 @@ def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
 
 
 def _resume_sink(pipeline: Pipeline, name: str) -> None:
-    from tailrace.pipeline.absent_sinks import sink_key  # noqa: PLC0415
-    from tailrace.pipeline.parked_sinks import parked_sinks, request_resume, what_it_gets  # noqa: PLC0415
+    from tailrace.pipeline import table_requests  # noqa: PLC0415
+    from tailrace.pipeline.parked_sinks import what_it_gets  # noqa: PLC0415
 
-    names = sink_names(pipeline.sinks)
-    if name not in names:
-        raise ConfigError(
-            f"sink {shown(name)} cannot be resumed",
-            f"the pipeline's sinks are {', '.join(f'`{one}`' for one in names)}",
-            code="TR-7613",
-        )
-    settings = pipeline.sinks[names.index(name)]
-    parked = [entry for entry in parked_sinks(pipeline.checkpoint) if entry.sink == sink_key(settings)]
-    if not parked:
-        raise ConfigError(
-            f"sink {shown(name)} is not parked", None, "tailrace status PIPELINE.YAML", code="TR-7613"
-        )
-    only = None if any(entry.table is None for entry in parked) else [str(entry.table) for entry in parked]
+    only = table_requests.resume_sink(pipeline, name)
     what = "all tables are" if only is None else f"{', '.join(map(printable, only))} will be"
-    request_resume(pipeline.checkpoint, settings)
     click.echo(f"sink {printable(name)} will go on: {what} read again, in place, and passed to every sink")
-    for one, each in zip(names, pipeline.sinks, strict=True):
+    for one, each in zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True):
         click.echo(f"  {printable(one)} {what_it_gets(each)}")
-
-
-def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -> None:
-    """Refuse names of tables that the pipeline does not capture.
-
-    Raises:
-        ConfigError: there are some.
-    """
-    from tailrace.pipeline.tables_in_force import with_tables_in_force  # noqa: PLC0415
-
-    pipeline = with_tables_in_force(pipeline)
-    unknown = [name for name in tables if not pipeline.source.captures(name)]
-    if unknown:
-        raise ConfigError(
-            f"{', '.join(f'`{name}`' for name in unknown)} {refusal}",
-            f"the pipeline captures {pipeline.source.choice}",
-            "name tables as `database.table`, or add them to `source.tables`",
-            code="TR-1302",
-        )
-
-
-def _request(pipeline: Pipeline, tables: Sequence[str], kind: Kind, *, replay: bool = False) -> str:
-    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
-
-    return RequestDirectory(requests_path(pipeline.checkpoint)).add(tables, kind, replay=replay)
-
-
-def _request_rows(pipeline: Pipeline, tables: Sequence[str], where: str) -> str:
-    """Send a signal to read some rows again: unlike other requests it is answered, if it is wrong."""
-    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
-
-    return RequestDirectory(requests_path(pipeline.checkpoint)).add_rows(dict.fromkeys(tables, where))
-
-
-def _parked(pipeline: Pipeline) -> dict[str, Parked]:
-    """The parked tables, by the pipeline's newest offset."""
-    from tailrace.model.parked import parked_tables  # noqa: PLC0415
-    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
-
-    last = Checkpoint(pipeline.checkpoint).last()
-    return {} if last is None else parked_tables(last.end)
 
 
 @cli.group()
@@ -648,6 +567,7 @@ def set_offset(
     all tables are read again.
     """
     from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
+    from tailrace.pipeline import table_requests  # noqa: PLC0415
     from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
     from tailrace.pipeline.offset_set import behind_targets, continued  # noqa: PLC0415
     from tailrace.pipeline.older_checkpoint import newest_in_targets  # noqa: PLC0415
@@ -668,7 +588,7 @@ def set_offset(
     kept_fields = {}
     if last is not None:
         former = StreamOffset.from_json(last.end)
-        appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
+        appending = [sink.type for sink in pipeline.sinks if table_requests.appends(sink)]
         if end.log != former.log:
             end = replace(end, shapes={})  # those at another position; the stream finds out anew
         end, again = continued(
@@ -699,17 +619,6 @@ def set_offset(
         kept = checkpoint.set_end(value, newest)
         forget_run(checkpoint.path)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
-
-
-def _appends(sink: SinkSettings) -> bool:
-    """Whether a sink keeps changes, so that one that comes twice is there twice."""
-    match sink:
-        case DeltaSettings() | IcebergSettings() | ClickHouseSettings() | DuckDbSettings():
-            return sink.mode is not WriteMode.UPSERT
-        case ConsoleSettings() | MySqlSettings() | PostgresSettings() | OpenSearchSettings():
-            return False
-        case _:
-            return True
 
 
 def _offset(text: str) -> StreamOffset:

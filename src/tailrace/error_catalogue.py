@@ -3384,6 +3384,82 @@ CATALOGUE = {
         "Command lines are seen by every user of the machine.",
         "`--database-password '${env:NAME}'` or `'${file:PATH}'`.",
     ),
+    "TR-8430": Condition(
+        "the log of a subscription cannot be read",
+        (StateError,),
+        "The file is not readable for the server that was asked.",
+        "All servers must reach the same data directory (`--data-dir`), as the same user.",
+    ),
+    "TR-8431": Condition(
+        "the name or the life of a token is wrong",
+        (ConfigError,),
+        "The name has other characters than letters, digits, `_`, `.`, `@` and `-`; or the token would end "
+        "before it begins.",
+        "Change it as the message says.",
+    ),
+    "TR-8432": Condition(
+        "there is another token of this name",
+        (ControlError,),
+        "The audit names users by their tokens, so names are unique.",
+        "Take another name, or revoke the other token first.",
+    ),
+    "TR-8433": Condition(
+        "there is no token of this name",
+        (ControlError,),
+        "It was revoked, or never made.",
+        "List the tokens: `GET /api/v1/tokens`.",
+    ),
+    "TR-8434": Condition(
+        "a token is the last one of scope `admin`",
+        (ControlError,),
+        "Without it nobody could make tokens.",
+        "Make another one of this scope first.",
+    ),
+    "TR-8435": Condition(
+        "a pipeline file is not allowed on a server",
+        (ConfigError,),
+        "It names a file, host, variable or code that the server's policy does not allow "
+        "([control plane](../guides/control-plane.md)).",
+        "Change the file as the hint says; or have whoever runs the server allow it by the option that the "
+        "hint names.",
+    ),
+    "TR-8436": Condition(
+        "a check has not been made",
+        (ControlError,),
+        "A server checks one pipeline file at a time, and others take long.",
+        "Try again later, or ask another server.",
+    ),
+    "TR-8437": Condition(
+        "the API needs a token",
+        (ControlError,),
+        "None was sent, or one that is not known: it was revoked, has ended, or is of another database.",
+        "Send one: `Authorization: Bearer tr_...`; commands take it from `TAILRACE_TOKEN` or `--token-file`.",
+    ),
+    "TR-8438": Condition(
+        "a token may not do what was asked",
+        (ControlError,),
+        "Its scope is smaller: `read` looks, `operate` also pauses, resumes, retries and sends requests, "
+        "`admin` also creates, changes and removes.",
+        "Use a token with the scope that the message names.",
+    ),
+    "TR-8439": Condition(
+        "too many wrong tokens came from an address",
+        (ControlError,),
+        "Ten tokens in a minute were not known.",
+        "Wait as long as the message says.",
+    ),
+    "TR-8440": Condition(
+        "a request to the API is wrong",
+        (ControlError,),
+        "A field is missing, unknown or of another type, a header is missing, or the body is too large.",
+        "See `/api/v1/openapi.json`.",
+    ),
+    "TR-8441": Condition(
+        "the server has failed by a bug",
+        (ControlError,),
+        "An error that Tailrace does not know was raised.",
+        "The traceback is in the server's log. Please report it.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

@@ -48,7 +48,7 @@ class ControlServer:
         self._env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | env
         self._env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
         arguments = ["--database", database.url, "--data-dir", str(directory), "--name", name]
-        arguments += ["--capacity", str(capacity), *more]
+        arguments += ["--capacity", str(capacity), "--allow-host", "*", "--allow-env", "TEST_*", *more]
         if database.password is not None:
             self._env[_PASSWORD] = database.password.resolve()
             arguments += ["--database-password", f"${{env:{_PASSWORD}}}"]

@@ -73,7 +73,7 @@ def load_pipeline(path: Path, source: str | None = None) -> Pipeline:
         ConfigError: the file cannot be read, or holds something that is not allowed; or it has several
             sources, and none or no such one is named.
     """
-    return _chosen(load_pipelines(path), source)
+    return chosen(load_pipelines(path), source)
 
 
 def load_pipelines(path: Path) -> tuple[Pipeline, ...]:
@@ -102,7 +102,7 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     Raises:
         ConfigError: it is not YAML, or holds something that is not allowed.
     """
-    return _chosen(parse_pipelines(text, default_name), None)
+    return chosen(parse_pipelines(text, default_name), None)
 
 
 def parse_pipelines(text: str, default_name: str = "tailrace") -> tuple[Pipeline, ...]:
@@ -140,7 +140,12 @@ def _of_source(pipeline: Pipeline, source: str) -> Pipeline:
     return dataclasses.replace(pipeline, settings=settings, named=named)
 
 
-def _chosen(pipelines: Sequence[Pipeline], source: str | None) -> Pipeline:
+def chosen(pipelines: Sequence[Pipeline], source: str | None) -> Pipeline:
+    """The pipeline with the source of that name; None: it has one source.
+
+    Raises:
+        ConfigError: it has several sources, and none or no such one is named.
+    """
     names = [pipeline.named.name for pipeline in pipelines if pipeline.named is not None]
     if source is None and not names:
         return pipelines[0]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tailrace.config.secret import Secret
 from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.operations import Control
+from tailrace.control.policy_options import policy_of, policy_options
 from tailrace.control.runner import Runner
 from tailrace.control.server import Owner, require_name
 from tailrace.errors import ConfigError
@@ -54,20 +57,25 @@ def _capacity() -> int:
     show_default="by memory and cores",
     help="Pipelines that this server runs at a time; 0: none, it only has the API and the page.",
 )
+@policy_options
 def serve(
+    *,
     data_dir: Path,
     database: str | None,
     database_password: str | None,
     name: str | None,
     capacity: int,
+    **allowed: Any,
 ) -> None:
     """Run pipelines as subscriptions of a database, until Ctrl-C: running batches finish first."""
     name = require_name(name or f"{platform.node()}-{os.getpid()}")
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
-    metadata = ControlDatabase(database or f"sqlite:///{data_dir}/tailrace.db", _password(database_password))
+    url = database or f"sqlite:///{data_dir}/tailrace.db"
+    metadata = ControlDatabase(url, _password(database_password))
     metadata.prepare()
-    server = Owner(metadata, name, capacity, Runner(metadata, data_dir), lambda s: s.spec, tell=_tell)
+    control = Control(metadata, data_dir, policy_of(allowed, url))
+    server = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
     with stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop:
         server.stop = stop
         _tell(f"server {name} runs up to {capacity} pipelines")

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from tailrace.enumerator.signals import TYPES
 from tailrace.errors import ConfigError
 from tailrace.pipeline.file import load_pipeline
+from tailrace.pipeline.table_requests import send_signal
 from tailrace.printable import printable
-from tailrace.spark.requests import RequestDirectory, requests_path
 
 
 @click.command()
@@ -33,17 +32,8 @@ def signal(pipeline_file: Path, source: str | None, kind: str, data: str, id_: s
     tailrace signal shop.yaml execute-snapshot --data '{"data-collections": ["shop.orders"]}'
     """
     pipeline = load_pipeline(pipeline_file, source)
-    if kind not in TYPES:
-        raise ConfigError(
-            "the type of the signal is unknown",
-            f"found {kind!a}, allowed: {', '.join(TYPES)}",
-            code="TR-1369",
-        )
-    value: dict[str, Any] = {"type": kind, "data": _object(data)}
-    if id_ is not None:
-        value["id"] = id_
-    request = RequestDirectory(requests_path(pipeline.checkpoint)).add_signal(value)
-    click.echo(f"signal {printable(id_ or request)}: {kind}")
+    sent = send_signal(pipeline, kind, _object(data), id_)
+    click.echo(f"signal {printable(sent)}: {kind}")
 
 
 def _object(text: str) -> dict[str, Any]:

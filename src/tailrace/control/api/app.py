@@ -1,0 +1,58 @@
+"""The API as an application of ASGI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from tailrace import __version__
+from tailrace.control.api import administration, health, inspection, problems, streams, subscriptions
+from tailrace.control.api.protection import ApiProtection
+from tailrace.control.operations import Control
+
+#: Where the routes are.
+PREFIX = "/api/v1"
+
+
+def create_app(control: Control) -> FastAPI:
+    """The API of a control plane.
+
+    Args:
+        control: the control plane.
+    """
+    app = FastAPI(
+        title="Tailrace",
+        version=__version__,
+        description="The control plane: pipelines as subscriptions.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.control = control
+    problems.install(app)
+    app.add_middleware(ApiProtection)
+    api = APIRouter(prefix=PREFIX)
+    for part in (subscriptions, streams, inspection, administration):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(health.router)
+    _describe_problems(app)
+    return app
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Say in the description that errors are problems, whatever the response's own media type is."""
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        found = describe()
+        for path in found["paths"].values():
+            for operation in path.values():
+                for status, response in operation["responses"].items():
+                    content = response.get("content", {})
+                    if int(status) >= 400 and "application/json" in content:
+                        content[problems.MEDIA_TYPE] = content.pop("application/json")
+        return found
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -1,0 +1,221 @@
+"""What is shown and asked of one subscription's streams: status, tables, signals, offsets, log.
+
+All of it is read from, or written beside, the subscription's checkpoint; it need not run for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tailrace.config.load import chosen
+from tailrace.config.model import Pipeline
+from tailrace.control.audit import note
+from tailrace.control.operations import Control
+from tailrace.control.places import log_file
+from tailrace.control.subscriptions import Subscription
+from tailrace.errors import StateError
+from tailrace.pipeline import table_requests
+from tailrace.pipeline.offset_history import history_lines
+from tailrace.pipeline.status import status as look
+from tailrace.spark import object_stores
+from tailrace.spark.checkpoint import Checkpoint, is_local
+
+#: Settings of object stores are those of the process: one subscription at a time uses its own.
+_STORES = threading.Lock()
+#: Most bytes of a log that are read at a time.
+MOST_LOG = 256 * 1024
+
+
+def status(control: Control, name: str) -> dict[str, Any]:
+    """The state of each of a subscription's sources, by its name ("": there is one), as `tailrace status`.
+
+    Raises:
+        ControlError: there is no such subscription.
+        TailraceError: its checkpoint cannot be read.
+    """
+    found = {}
+    for pipeline in _all(control, control.get(name)):
+        with _reaching(pipeline):
+            found[pipeline.source_name] = look(pipeline).to_json()
+    return found
+
+
+def resync(
+    control: Control,
+    actor: str,
+    name: str,
+    tables: Sequence[str],
+    *,
+    source: str | None = None,
+    where: str | None = None,
+) -> str:
+    """Read tables again, in place; returns the request's id. See `table_requests.resync`."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        id_ = table_requests.resync(pipeline, tables, where, _arguments(name, pipeline))
+    _note(control, actor, pipeline, "resync", request=id_, tables=list(tables), where=where)
+    return id_
+
+
+def park(control: Control, actor: str, name: str, tables: Sequence[str], *, source: str | None = None) -> str:
+    """Leave tables out until they are resumed; returns the request's id."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        id_ = table_requests.park(pipeline, tables)
+    _note(control, actor, pipeline, "park", request=id_, tables=list(tables))
+    return id_
+
+
+def resume_tables(
+    control: Control,
+    actor: str,
+    name: str,
+    tables: Sequence[str],
+    *,
+    source: str | None = None,
+    replay: bool = False,
+) -> str:
+    """Go on with parked tables; returns the request's id. See `table_requests.resume`."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        id_ = table_requests.resume(pipeline, tables, _arguments(name, pipeline), replay=replay)
+    _note(control, actor, pipeline, "resume_tables", request=id_, tables=list(tables), replay=replay)
+    return id_
+
+
+def resume_sink(
+    control: Control, actor: str, name: str, sink: str, *, source: str | None = None
+) -> list[str] | None:
+    """Go on with a parked sink; returns the tables that it lacks, None: all."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        tables = table_requests.resume_sink(pipeline, sink)
+    _note(control, actor, pipeline, "resume_sink", sink=sink)
+    return tables
+
+
+def signal(
+    control: Control,
+    actor: str,
+    name: str,
+    kind: str,
+    data: Mapping[str, Any],
+    *,
+    source: str | None = None,
+    id_: str | None = None,
+) -> str:
+    """Send a signal; returns its id. See `table_requests.send_signal`."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        sent = table_requests.send_signal(pipeline, kind, data, id_)
+    # its data may hold a condition with a value of a row
+    _note(control, actor, pipeline, "signal", request=sent, type=kind)
+    return sent
+
+
+def offset(control: Control, name: str, source: str | None = None) -> dict[str, Any] | None:
+    """The newest batch of a stream, its end and what is parked; None: it has none yet."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        last = Checkpoint(pipeline.checkpoint).last()
+        parked = table_requests.parked_now(pipeline)
+    if last is None:
+        return None
+    return {
+        "batch": last.id,
+        "committed": last.committed,
+        "planned_ms": last.planned_ms,
+        "end": last.end,
+        "parked": {
+            table: {
+                "code": entry.reason.code,
+                "message": entry.reason.message,
+                "detail": entry.reason.detail,
+                "hint": entry.reason.hint,
+            }
+            for table, entry in parked.items()
+        },
+    }
+
+
+def offset_history(control: Control, name: str, last: int, source: str | None = None) -> list[str]:
+    """What the newest batches have read, as lines of text; see `tailrace offsets history`."""
+    pipeline = _one(control, name, source)
+    with _reaching(pipeline):
+        return history_lines(pipeline, last)
+
+
+def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str, int]:
+    """A part of the log of a subscription's worker.
+
+    Args:
+        control: the control plane.
+        name: the subscription.
+        after: begin there, bytes from the start; None: the last part. One beyond the end, as the file has
+            been emptied since, begins at the start.
+
+    Returns:
+        Whole lines, and where the next part begins.
+
+    Raises:
+        ControlError: there is no such subscription.
+        StateError: the file cannot be read.
+    """
+    path = log_file(control.get(name).name, control.data_dir)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            begin = max(0, size - MOST_LOG) if after is None else after if after <= size else 0
+            file.seek(begin)
+            content = file.read(MOST_LOG)
+    except FileNotFoundError:
+        return "", 0
+    except OSError as error:
+        raise StateError(
+            f"the log of subscription `{name}` cannot be read",
+            error.strerror,
+            "all servers must reach the same data directory",
+            code="TR-8430",
+        ) from None
+    if after is None and begin > 0:
+        first = content.find(b"\n") + 1
+        begin, content = begin + first, content[first:]
+    # a part of a line is read again with its rest, unless it fills everything
+    whole = content[: content.rfind(b"\n") + 1] or (content if len(content) == MOST_LOG else b"")
+    return whole.decode("utf-8", "replace"), begin + len(whole)
+
+
+def _all(control: Control, subscription: Subscription) -> tuple[Pipeline, ...]:
+    found = control.pipelines(subscription.spec, subscription.name)
+    for pipeline in found:
+        pipeline.require_extras()
+    return found
+
+
+def _one(control: Control, name: str, source: str | None) -> Pipeline:
+    return chosen(_all(control, control.get(name)), source)
+
+
+def _arguments(name: str, pipeline: Pipeline) -> str:
+    return f"{name} --source {pipeline.source_name}" if pipeline.named else name
+
+
+@contextmanager
+def _reaching(pipeline: Pipeline) -> Iterator[None]:
+    """Object stores are reached with the pipeline's settings inside."""
+    if all(map(is_local, pipeline.paths)):
+        yield
+        return
+    with _STORES:
+        object_stores.use(pipeline.settings.spark)
+        yield
+
+
+def _note(control: Control, actor: str, pipeline: Pipeline, kind: str, **values: Any) -> None:
+    name = pipeline.settings.name if pipeline.named is None else pipeline.named.pipeline
+    after = {"source": pipeline.source_name, **values}
+    with control.database.begin() as connection:
+        note(connection, actor, f"subscription.{kind}", name, after={k: v for k, v in after.items() if v})
