@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -24,6 +24,7 @@ from tailrace.config.sinks import (
     ConsoleSettings,
     sink_names,
 )
+from tailrace.control.client.connection import client_options
 from tailrace.errors import (
     ConfigError,
     PositionLostError,
@@ -38,6 +39,7 @@ from tailrace.printable import printable, printable_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tailrace.control.client.connection import ApiClient
     from tailrace.enumerator.offset import StreamOffset
     from tailrace.pipeline.supervisor import Watcher
 
@@ -69,6 +71,16 @@ _ELSEWHERE = (
     ("archive", "tailrace.pipeline.archive_command", "archive", None),
     ("restore", "tailrace.pipeline.restore_command", "restore", None),
     ("serve", "tailrace.control.serve_command", "serve", "server"),
+    ("apply", "tailrace.control.client.commands", "apply", None),
+    ("get", "tailrace.control.client.commands", "get", None),
+    ("describe", "tailrace.control.client.commands", "describe", None),
+    ("logs", "tailrace.control.client.commands", "logs", None),
+    ("pause", "tailrace.control.client.commands", "pause", None),
+    ("cancel", "tailrace.control.client.commands", "cancel", None),
+    ("retry", "tailrace.control.client.commands", "retry", None),
+    ("delete", "tailrace.control.client.commands", "delete", None),
+    ("export", "tailrace.control.client.commands", "export", None),
+    ("token", "tailrace.control.client.commands", "token", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
@@ -106,6 +118,11 @@ def cli() -> None:
 _pipeline_argument = click.argument(
     "pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False)
 )
+
+_pipeline_or_name_argument = click.argument(
+    "pipeline_file", metavar="PIPELINE.YAML|NAME", type=click.Path(path_type=Path, dir_okay=False)
+)
+
 
 _functions_option = click.option(
     "--functions-path",
@@ -382,7 +399,7 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
 
 
 @cli.command()
-@_pipeline_argument
+@_pipeline_or_name_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @click.option(
     "--where",
@@ -390,14 +407,21 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
     help='Only rows that it holds for; no row is deleted then. Part of SQL, see the guide "Signals".',
 )
 @_source_option
-def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...], where: str | None) -> None:
+@client_options
+def resync(
+    pipeline_file: Path, source: str | None, tables: tuple[str, ...], where: str | None, **server: Any
+) -> None:
     """Read tables again, in place: afterwards their targets equal them, whatever they held before.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
     stopped one when it is started. The log is followed meanwhile, and readers never see an empty target.
     """
+    from tailrace.control.client import remote  # noqa: PLC0415
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
+    if (api := remote.if_subscription(pipeline_file, **server)) is not None:
+        remote.ask_tables(api, str(pipeline_file), "resync", tables, source, where=where)
+        return
     pipeline = load_pipeline(pipeline_file, source)
     id_ = table_requests.resync(pipeline, tables, where, _arguments(pipeline_file, pipeline))
     rows = "" if where is None else "rows of "
@@ -405,24 +429,29 @@ def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...], whe
 
 
 @cli.command()
-@_pipeline_argument
+@_pipeline_or_name_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @_source_option
-def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> None:
+@client_options
+def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...], **server: Any) -> None:
     """Leave tables out until they are resumed; all others go on.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline leaves it out from its next batch
     on, a stopped one when it is started. The targets keep what they have.
     """
+    from tailrace.control.client import remote  # noqa: PLC0415
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
+    if (api := remote.if_subscription(pipeline_file, **server)) is not None:
+        remote.ask_tables(api, str(pipeline_file), "park", tables, source)
+        return
     pipeline = load_pipeline(pipeline_file, source)
     id_ = table_requests.park(pipeline, tables)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be parked")
 
 
 @cli.command()
-@_pipeline_argument
+@_pipeline_or_name_argument
 @click.argument("tables", nargs=-1, metavar="TABLE...")
 @click.option("--sink", "sink_name", metavar="NAME", help="Go on with a parked sink, not with tables.")
 @click.option(
@@ -432,17 +461,28 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> No
     "instead of reading its rows again.",
 )
 @_source_option
+@client_options
 def resume(
-    pipeline_file: Path, source: str | None, tables: tuple[str, ...], sink_name: str | None, replay: bool
+    pipeline_file: Path,
+    *,
+    source: str | None,
+    tables: tuple[str, ...],
+    sink_name: str | None,
+    replay: bool,
+    **server: Any,
 ) -> None:
     """Go on with parked tables, or with a parked sink. Rows are read again, in place.
 
     Afterwards a target that holds rows equals its table. A target that holds changes receives the rows as
     changes of kind `r`; only --replay tells what happened to a row in between. Rows that are read again for
-    one sink are passed to all of them.
+    one sink are passed to all of them. A subscription without tables: let it run, after `tailrace pause`.
     """
+    from tailrace.control.client import remote  # noqa: PLC0415
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
+    if (api := remote.if_subscription(pipeline_file, **server)) is not None:
+        _resume_remotely(api, str(pipeline_file), source, tables, sink_name, replay=replay)
+        return
     pipeline = load_pipeline(pipeline_file, source)
     if (sink_name is None) == (not tables) or (sink_name is not None and replay):
         raise click.UsageError("name tables, or a sink with --sink (without --replay)")
@@ -466,6 +506,27 @@ def resume(
             err=True,
         )
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
+
+
+def _resume_remotely(
+    api: ApiClient,
+    name: str,
+    source: str | None,
+    tables: tuple[str, ...],
+    sink_name: str | None,
+    *,
+    replay: bool,
+) -> None:
+    from tailrace.control.client import remote  # noqa: PLC0415
+
+    if sink_name is not None and (tables or replay):
+        raise click.UsageError("name tables, or a sink with --sink (without --replay)")
+    if sink_name is not None:
+        remote.resume_sink_of(api, name, sink_name, source)
+    elif tables:
+        remote.ask_tables(api, name, "resume", tables, source, replay=replay)
+    else:
+        remote.resume_subscription(api, name)
 
 
 def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:

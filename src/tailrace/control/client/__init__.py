@@ -1,0 +1,7 @@
+"""The command line as a client of the API: docs/guides/control-plane.md.
+
+connection   requests to a server, and its errors as ours
+plan         what `apply` would do
+commands     apply, get, describe, logs, pause, cancel, retry, delete, export, token
+remote       park, resume and resync of a subscription, instead of a pipeline file
+"""

@@ -1,0 +1,213 @@
+"""Commands as clients of a server, which listens on a port of this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from click.testing import CliRunner, Result
+
+from tailrace.cli import cli
+from tailrace.control import tokens
+from tailrace.control.api.app import create_app
+from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.operations import Control
+from tailrace.control.places import log_file
+from tailrace.control.policy import Policy
+from tailrace.control.tokens import Scope
+from tailrace.errors import ConfigError, ControlError, TailraceError, TransientControlError
+from tailrace.spark.requests import RequestDirectory, requests_path
+from tests.unit.control.test_operations import SPEC
+
+
+@dataclass
+class Served:
+    control: Control
+    url: str
+    files: Path
+
+    def file(self, name: str, spec: str = SPEC) -> Path:
+        """Write a pipeline file whose target has the same name."""
+        self.files.mkdir(exist_ok=True)
+        path = self.files / f"{name}.yaml"
+        path.write_text(spec.replace("lake", name))
+        return path
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    data = tmp_path / "data"
+    database = ControlDatabase(f"sqlite:///{data}/tailrace.db")
+    database.prepare()
+    control = Control(database, data, Policy(hosts=["127.0.0.1"]))
+    with database.begin() as connection:
+        _, token = tokens.create(connection, "test", "ann", Scope.ADMIN)
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server = uvicorn.Server(uvicorn.Config(create_app(control), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    monkeypatch.setenv("TAILRACE_SERVER", url)
+    monkeypatch.setenv("TAILRACE_TOKEN", token)
+    yield Served(control, url, tmp_path / "files")
+    server.should_exit = True
+    thread.join()
+    listening.close()
+    database.close()
+
+
+def invoke(*arguments: str | Path, answer: str | None = None) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in arguments], input=answer, catch_exceptions=True)
+
+
+def run(*arguments: str | Path, answer: str | None = None) -> str:
+    done = invoke(*arguments, answer=answer)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def refused(kind: type[TailraceError], *arguments: str | Path) -> TailraceError:
+    found = invoke(*arguments).exception
+    assert isinstance(found, kind), found
+    return found
+
+
+def test_apply_creates_changes_and_keeps(served: Served) -> None:
+    served.file("a")
+    served.file("b")
+    first = run("apply", "-f", served.files, "--yes")
+    assert "create a" in first
+    assert "done: 2 changed, 0 kept" in first
+    served.file("b", SPEC.replace("orders", "items"))
+    plan = run("apply", "-f", served.files, "--yes")
+    assert "keep a" in plan
+    assert "change b" in plan
+    assert "-  tables: shop\\.orders" in plan
+    assert "+  tables: shop\\.items" in plan
+    assert served.control.get("b").version == 2
+    again = json.loads(run("apply", "-f", served.files, "--json"))
+    assert again == [{"name": "a", "action": "keep"}, {"name": "b", "action": "keep"}]
+
+
+def test_apply_asks_first(served: Served) -> None:
+    file = served.file("a")
+    assert invoke("apply", "-f", file, answer="n\n").exit_code != 0
+    with pytest.raises(ControlError):
+        served.control.get("a")
+    run("apply", "-f", file, answer="y\n")
+    assert served.control.get("a").spec == file.read_text()
+
+
+def test_apply_neither_sends_nor_shows_secrets(served: Served) -> None:
+    file = served.file("a", SPEC.replace("${env:TAILRACE_SECRET_SHOP}", "geheim7"))
+    done = invoke("apply", "-f", file, "--yes")
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.code == "TR-8418"
+    assert "geheim7" not in done.output + str(done.exception)
+
+
+def test_a_change_made_meanwhile_is_not_lost(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = served.file("a")
+    run("apply", "-f", file, "--yes")
+    file.write_text(file.read_text() + "# mine\n")
+
+    def confirm(*_: Any, **__: Any) -> bool:
+        served.control.change("bob", "a", file.read_text() + "# bob's\n")
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    assert refused(ControlError, "apply", "-f", file).code == "TR-8414"
+    assert served.control.get("a").spec.endswith("# bob's\n")
+
+
+def test_subscriptions_are_listed_described_and_exported(served: Served, tmp_path: Path) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+    assert [line.split()[:3] for line in run("get").splitlines()] == [
+        ["NAME", "STAGE", "ASKED"],
+        ["a", "register", "run"],
+    ]
+    assert json.loads(run("get", "--json"))[0]["name"] == "a"
+    assert json.loads(run("get", "a", "--json"))["stage"] == "register"
+    assert "subscription.create  by ann" in run("describe", "a")
+    assert json.loads(run("describe", "a", "--json"))["tables"] == []
+    assert run("export", "a") == served.control.get("a").spec
+    run("export", "--to", tmp_path / "out")
+    assert json.loads(run("apply", "-f", tmp_path / "out", "--json"))[0]["action"] == "keep"
+
+
+def test_subscriptions_are_paused_resumed_and_removed(served: Served) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+    assert "a: pause" in run("pause", "a")
+    assert "a: run" in run("resume", "a")
+    assert refused(ControlError, "retry", "a").code == "TR-8407"
+    assert "a: cancel, stage cancelled" in run("cancel", "a", "--yes")
+    assert invoke("delete", "a", answer="n\n").exit_code != 0
+    run("delete", "a", "--yes")
+    assert refused(ControlError, "get", "a").code == "TR-8412"
+
+
+def test_tables_are_asked_for_by_name_of_the_subscription(served: Served) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+    assert "will be parked" in run("park", "a", "shop.orders")
+    assert "will be read again" in run("resync", "a", "shop.orders", "--where", "id > 3")
+    assert "will be resumed" in run("resume", "a", "shop.orders")
+    checkpoint = served.control.data_dir / "a/_tailrace/checkpoint"
+    pending = RequestDirectory(requests_path(str(checkpoint))).pending()
+    assert [request.kind for request in pending] == ["park", "signal", "resume"]
+    assert refused(ConfigError, "park", "a", "shop.other").code == "TR-1302"
+    assert refused(ConfigError, "resume", "a", "--sink", "delta").code == "TR-7613"
+
+
+def test_a_file_stays_a_file(served: Served, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    assert refused(ConfigError, "park", missing, "shop.orders").code == "TR-1001"
+    file = served.file("a", SPEC.replace("lake", str(tmp_path / "lake")))
+    assert "will be parked" in run("park", file, "shop.orders")
+
+
+def test_logs_are_printed(served: Served) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+    assert run("logs", "a") == ""
+    path = log_file("a", served.control.data_dir)
+    path.parent.mkdir(parents=True)
+    path.write_text("one\n\x1b[31mtwo\n")
+    assert run("logs", "a") == "one\n\\x1b[31mtwo\n"
+
+
+def test_tokens_are_made_and_revoked(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(run("token", "create", "ci", "--scope", "read", "--days", "1"))
+    run("get", "--token-file", file)
+    assert refused(ControlError, "pause", "a", "--token-file", file).code == "TR-8438"
+    assert [line.split()[0] for line in run("token", "list").splitlines()] == ["NAME", "ann", "ci"]
+    run("token", "revoke", "ci")
+    assert refused(ControlError, "get", "--token-file", file).code == "TR-8437"
+
+
+def test_servers_and_tokens_that_are_wrong_are_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    nobody = f"http://127.0.0.1:{port}"
+    assert refused(TransientControlError, "get", "--server", nobody).code == "TR-8443"
+    assert refused(TailraceError, "get", "--server", f"{served.url}/elsewhere").code in ("TR-8440", "TR-8443")
+    for url in ("", "ftp://host", "http://user:geheim7@host", "host:80"):
+        monkeypatch.setenv("TAILRACE_SERVER", url)
+        error = refused(ConfigError, "get")
+        assert error.code == "TR-8442"
+        assert "geheim7" not in str(error)
+    monkeypatch.setenv("TAILRACE_SERVER", served.url)
+    for text in ("", "geheim7", "tr_a\r\nx: y"):
+        monkeypatch.setenv("TAILRACE_TOKEN", text)
+        error = refused(ConfigError, "get")
+        assert error.code == "TR-8442"
+        assert "geheim7" not in str(error)
+    assert refused(ConfigError, "get", "--token-file", tmp_path / "none").code == "TR-8442"
