@@ -29,6 +29,7 @@ from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
 from tailrace.sinks.delta.transaction import CommitMark, delta_state
+from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.spark.checkpoint import Directory
 
 NAME = "_tailrace_batches"
@@ -140,7 +141,7 @@ class Batches:
         session = self._table.session
         session.sql(f"DELETE FROM {self._table.sql} WHERE batch < {before}")
         session.sql(f"OPTIMIZE {self._table.sql}")
-        session.sql(f"VACUUM {self._table.sql}")
+        vacuum(self._table)
 
 
 def _versions_without_batches(session: SparkSession, root: str, stream: StreamId) -> dict[str, int]:

@@ -19,8 +19,7 @@ from pyspark.sql import functions as f
 
 from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.delta.table import DeltaTable
-
-_UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
+from tailrace.sinks.delta.vacuum import vacuum
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Maintenance:
             self._work.append(_Work("OPTIMIZE", settings.optimize_interval, _optimize))
         if settings.vacuum_interval is not None:
             self._work.append(
-                _Work("VACUUM END", settings.vacuum_interval, lambda table: _vacuum(table, hours))
+                _Work("VACUUM END", settings.vacuum_interval, lambda table: vacuum(table, hours))
             )
         #: The last run, by path and operation, seconds since 1970.
         self._done: dict[tuple[str, str], float] = {}
@@ -94,9 +93,3 @@ def _last(table: DeltaTable, operation: str) -> float:
 
 def _optimize(table: DeltaTable) -> None:
     table.session.sql(f"OPTIMIZE {table.sql}")
-
-
-def _vacuum(table: DeltaTable, hours: int) -> None:
-    # The pipeline alone writes to its tables, so it may choose a short retention.
-    table.session.conf.set(_UNCHECKED, "false")
-    table.session.sql(f"VACUUM {table.sql} RETAIN {hours} HOURS")

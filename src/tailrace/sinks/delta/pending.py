@@ -23,6 +23,7 @@ from tailrace.sinks.delta.rewrite import Altered, rewrite
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
+from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.columns import BecomeText, follow
 from tailrace.sinks.tables.former_columns import DropColumn
@@ -177,4 +178,4 @@ class Pending:
         self.batches = {batch: n for batch, n in self.batches.items() if batch > mark.version}
         self._deletes += 1
         if self._deletes % _DELETES_PER_VACUUM == 0:
-            self._table.session.sql(f"VACUUM {self._table.sql}")
+            vacuum(self._table)
