@@ -18,6 +18,8 @@ KERNELS := $(shell find src -name '*.py' \( -path '*/kernels/*' -o -path '*/tail
 # What installs everything else is pinned too.
 UV_FROM_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	--only-binary=:all: --require-hashes -r requirements-uv.lock
+# Processes of make test, each with servers and a Spark of its own: some 5 GB of memory.
+WORKERS ?= 2
 # More arguments for demo, test, bench and fuzz: make test ARGS="-k preflight -x"
 ARGS ?=
 
@@ -60,7 +62,7 @@ demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and p
 
 .PHONY: test
 test: setup lint ## Static checks and all tests but the slow ones
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
+	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
 
 .PHONY: wheel-test
 wheel-test: setup ## Of the tests: build the wheel and run it in empty environments, bare and with each extra

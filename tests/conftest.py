@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: real servers, started when the first test asks for them.
 
-`make test` runs two processes, each with servers and a Spark of its own, and gives each whole files.
+`make test` runs two processes (`WORKERS`), each with servers and a Spark of its own, and gives each whole
+files.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the longest tests come first, in whatever order: two processes then end together."""
-    long = [Path(__file__).parent / name for name in ("recovery", "e2e", "contract")]
+    long = [Path(__file__).parent / name for name in ("recovery", "e2e", "contract", "packaging")]
     items.sort(key=lambda item: item.path.parent not in long)
 
 

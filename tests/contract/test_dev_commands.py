@@ -50,7 +50,7 @@ def _run(*arguments: str) -> str:
 
 
 #: Each is started three times.
-_STARTS_SLOWLY = ("kafka", "opensearch", "rabbitmq", "rocketmq")
+_STARTS_SLOWLY = ("kafka", "registry", "opensearch", "rabbitmq", "rocketmq")
 
 
 @pytest.mark.parametrize(

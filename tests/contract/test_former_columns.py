@@ -57,6 +57,7 @@ RARE = (
 )
 #: A test has one of two, in turn, and the other one as a slow test.
 TWINS = (
+    ("delta-upsert", "iceberg-upsert"),
     ("mysql", "mariadb-whole-batch"),
     ("postgresql", "postgresql-whole-batch"),
 )

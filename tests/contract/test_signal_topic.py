@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import ConfigError
-from tailrace.pipeline import notification_channels
+from tailrace.pipeline import notification_channels, signal_topic
 from tailrace.pipeline.kafka_access import kafka_settings
 from tailrace.pipeline.notification_channels import Apart, NotificationTopic
 from tailrace.pipeline.notifications import Notification
@@ -118,7 +118,10 @@ def test_topic_that_appears_later_is_read_from_its_begin(kafka: Any, tmp_path: P
         place.received("a")
 
 
-def test_dead_broker_is_told_of_once_and_stops_nothing(kafka: Any, tmp_path: Path) -> None:
+def test_dead_broker_is_told_of_once_and_stops_nothing(
+    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal_topic, "_ANSWER_S", 2.0)
     place = Place(kafka, tmp_path, bootstrap="127.0.0.1:1")
     with place.listening():
         wait_until(lambda: place.told, 60, "a notice")

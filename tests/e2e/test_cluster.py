@@ -83,6 +83,8 @@ class Cluster:
                         **env,
                         "PYSPARK_PYTHON": sys.executable,
                         "SPARK_NO_DAEMONIZE": "1",
+                        # as of the pipelines' own JVMs: they live for seconds
+                        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
                         "SPARK_CONF_DIR": str(self._conf),
                     },
                     stdout=output,

@@ -155,6 +155,7 @@ def test_mysql_to_delta(mysql_shop: MySqlServer, tmp_path: Path) -> None:
     assert not any("@" in r["email"] for r in customers)
 
 
+@pytest.mark.slow
 def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: Path) -> None:
     example = Example(
         "mysql_to_kafka",
@@ -243,6 +244,7 @@ def test_mysql_to_rabbitmq(mysql_shop: MySqlServer, rabbitmq: RabbitMqServer, tm
     assert sorted((h["op"], h["key"]) for h in orders) == [("r", f'{{"id":{i}}}') for i in (10, 11, 12)]
 
 
+@pytest.mark.slow
 def test_mysql_to_webhook(mysql_shop: MySqlServer, tmp_path: Path) -> None:
     with http_receiver() as receiver:
         example = Example(
@@ -352,6 +354,7 @@ def test_database_to_database(mysql_shop: MySqlServer, postgres_shop: PostgresSe
     assert query(postgres_shop, "SELECT id, name FROM customers ORDER BY id") == CUSTOMERS
 
 
+@pytest.mark.slow  # `test_sources` has several sources in one table
 def test_shards_to_delta(
     spark: SparkSession, mysql_shop: MySqlServer, postgres_shop: PostgresServer, tmp_path: Path
 ) -> None:

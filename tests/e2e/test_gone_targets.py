@@ -19,8 +19,8 @@ from tests.e2e.test_mariadb import _Quiet
 from tests.support.sinks import CASES
 from tests.support.sinks.case import SinkCase
 
-#: One lake, a topic and a replica are enough for `make test`.
-FAST = ["delta-upsert", "kafka", "mysql"]
+#: One lake and a replica are enough for `make test`.
+FAST = ["delta-upsert", "mysql"]
 PARAMS = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 

@@ -238,7 +238,7 @@ def _told(kafka: KafkaServer, topic: str) -> list[Any]:
     return [v for v in found if v["source"]["snapshot"] != "incremental"]
 
 
-@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
 def test_truncate_of_mysql_and_mariadb_comes_in_the_order_of_the_log(
     *,
     request: pytest.FixtureRequest,

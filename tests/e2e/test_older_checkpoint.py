@@ -91,7 +91,9 @@ def _target(kind: str, spark: SparkSession, mysql: Any, database: str, path: Pat
             return f"{{type: mysql, {address}, password: '{mysql.password}'}}", read
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow), "mysql"])
+@pytest.mark.parametrize(
+    "kind", ["delta", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("iceberg", "mysql"))]
+)
 def test_older_checkpoint_is_refused_until_the_stream_goes_on_behind_its_targets(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, kind: str
 ) -> None:

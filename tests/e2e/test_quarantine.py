@@ -54,7 +54,10 @@ def ids(spark: SparkSession, path: Path, mode: WriteMode, name: str = "shop.t") 
 
 @pytest.mark.parametrize(
     "mode",
-    [WriteMode.UPSERT, WriteMode.CHANGELOG, pytest.param(WriteMode.SCD2, marks=pytest.mark.slow)],
+    [
+        WriteMode.UPSERT,
+        *(pytest.param(mode, marks=pytest.mark.slow) for mode in (WriteMode.CHANGELOG, WriteMode.SCD2)),
+    ],
 )
 def test_row_that_violates_a_constraint_of_a_delta_table_never_gets_into_it(
     spark: SparkSession, tmp_path: Path, mode: WriteMode

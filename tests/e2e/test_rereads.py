@@ -35,12 +35,20 @@ STEPS: list[list[str]] = [
 ]
 
 
-# `test_ddl_fuzz_sinks` and the contract of sinks have row versions, too
+#: The same with fewer runs: each takes seconds.
+TOGETHER = [[*STEPS[0], *STEPS[1], *STEPS[2]], *STEPS[3:]]
+
+
+# the contract of sinks has row versions, `test_ddl_fuzz_sinks` change logs, too
 @pytest.mark.parametrize(
-    "mode", ["upsert", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("scd2", "changelog"))]
+    ("mode", "steps"),
+    [
+        pytest.param("upsert", TOGETHER, id="upsert-together"),
+        *(pytest.param(m, STEPS, id=m, marks=pytest.mark.slow) for m in ("upsert", "scd2", "changelog")),
+    ],
 )
-def test_delta_target_equals_its_table_after_each_rewrite(
-    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
+def test_delta_target_equals_its_table_after_each_rewrite(  # noqa: PLR0917 - fixtures
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str, steps: list[list[str]]
 ) -> None:
     table = f"{database}.t"
     rows = ", ".join(f"({i}, {i}, {i}.25)" for i in range(1, 51))
@@ -67,7 +75,7 @@ def test_delta_target_equals_its_table_after_each_rewrite(
 
     run()
     _require_equal(spark, mysql, table, lake, mode)
-    for statements in STEPS:
+    for statements in steps:
         asks = statements[-1] == "RESYNC"
         mysql.execute(*(s.format(t=table, s=database) for s in (statements[:-1] if asks else statements)))
         if asks:
@@ -128,7 +136,7 @@ def test_rows_of_a_dropped_table_go_where_the_settings_say_so(
     "kind",
     [
         ("delta", "upsert"),
-        ("iceberg", "upsert"),
+        pytest.param(("iceberg", "upsert"), marks=pytest.mark.slow),
         pytest.param(("delta", "scd2"), marks=pytest.mark.slow),
         pytest.param(("delta", "changelog"), marks=pytest.mark.slow),
         pytest.param(("iceberg", "changelog"), marks=pytest.mark.slow),
@@ -176,7 +184,7 @@ def test_rows_without_the_condition_are_not_touched(
     assert has == [(1, 1), (2, 2), *corrected, (4, 4), (9, 9)]
 
 
-@pytest.mark.parametrize("on_truncate", ["apply", "ignore", "fail"])
+@pytest.mark.parametrize("on_truncate", ["apply", pytest.param("ignore", marks=pytest.mark.slow), "fail"])
 def test_rows_of_a_truncated_table_go_where_the_settings_say_so(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, on_truncate: str
 ) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.test_verify import Copy
 from tests.support.sinks.clickhouse import target_of
 
 
-@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("changelog", marks=pytest.mark.slow)])
 def test_tables_are_compared_row_by_row_and_repaired(  # noqa: PLR0917 - fixtures
     request: pytest.FixtureRequest,
     mysql: MySqlServer,

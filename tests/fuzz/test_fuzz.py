@@ -12,8 +12,8 @@ import pytest
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import subjects
 
-#: For each subject; all of them take less than 40 s.
-_SECONDS = "2"
+#: For each subject; all of them take less than 30 s.
+_SECONDS = "1"
 
 
 @pytest.mark.parametrize("subject", list(subjects.SUBJECTS))

@@ -19,6 +19,8 @@ from tests.support.histories import TABLES, ModelDatabase, ModelSink, ModelSourc
 
 HISTORIES, PER_TEST = 2000, 100
 STEPS = 12
+#: Those beyond are slow tests.
+OF_EACH_RUN = 1000
 KINDS = ["rows"] * 8 + ["rewrite", "truncate", "swap", "drop", "create", "create", "unlogged"]
 OPTIONS = parse_options(
     {
@@ -135,7 +137,8 @@ def seeds():
     given = os.environ.get("TAILRACE_SEED")
     if given is not None:
         return [range(int(given), int(given) + 1)]
-    return [range(first, first + PER_TEST) for first in range(0, HISTORIES, PER_TEST)]
+    every = [range(first, first + PER_TEST) for first in range(0, HISTORIES, PER_TEST)]
+    return [pytest.param(s, marks=[] if s.start < OF_EACH_RUN else [pytest.mark.slow]) for s in every]
 
 
 @pytest.mark.parametrize("seeds", seeds(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")

@@ -26,7 +26,7 @@ from tests.support.engine import Engine, multiset, options_for
 from tests.support.rereading import Requests, Target, read
 
 #: Seeds of each test run, those of one with writers, and those of the slow tests.
-SEEDS, WRITTEN_SEEDS, MORE_SEEDS = range(5), range(1), range(110)
+SEEDS, WRITTEN_SEEDS, MORE_SEEDS = range(3), range(1), range(110)
 STEPS = 14
 
 

@@ -57,8 +57,9 @@ from tests.support.sinks.iceberg import table_rows
 SEEDS = range(20)
 STEPS = 12
 PRODUCTS = ("mysql", "mariadb", "postgres")
-#: Sinks with no test but slow ones: Delta's changes wait unless the settings say otherwise.
-SLOW = ("delta", "mariadb", "opensearch", "clickhouse", "duckdb", "duckdb, changelog")
+#: Sinks with no test but slow ones: Delta's changes wait unless the settings say otherwise, and the contract
+#: of sinks has row versions.
+SLOW = ("delta", "delta, scd2", "mariadb", "opensearch", "clickhouse", "duckdb", "duckdb, changelog")
 #: The target's name: not the source's, which may be on the same server.
 TARGET = "shop.t"
 #: Lakes whose targets have no column that the table no longer has; others keep history.

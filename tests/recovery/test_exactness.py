@@ -32,9 +32,10 @@ FOLLOWED = {
     "postgres": SMALL,
 }
 #: Product, kind of table, and what else is said of the table. A kind has one identity in turn, the other one
-#: as a slow test.
+#: as a slow test. MariaDB's rows are read by MySQL's code: it has one kind.
 BUSY = (
-    *((product, subject, {}, True) for product in ("mysql", "mariadb") for subject in SUBJECTS),
+    *(("mysql", subject, {}, True) for subject in SUBJECTS),
+    *(("mariadb", subject, {}, subject is SUBJECTS[0]) for subject in SUBJECTS),
     *(
         ("postgres", subject, {"identity": name}, number % 2 == turn)
         for number, subject in enumerate(postgres.SUBJECTS)
@@ -159,8 +160,8 @@ def test_every_batch_is_exact_while_the_reader_pauses_between_short_statements(t
 @pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow), "postgres"])
 def test_batch_read_slowly_and_again_at_full_speed_gives_the_same_rows(table_of, product):
     table = table_of(product)
-    table.fill()
-    with Engine(table.options(snapshotChunkRows=150)) as engine, table.writing(count=4):
+    table.fill(450)  # read three times, some rows at a time
+    with Engine(table.options(snapshotChunkRows=75)) as engine, table.writing(count=4):
         while engine.offset.is_new or engine.offset.tables:
             batch = engine.next()
             if batch is None:
@@ -195,7 +196,7 @@ def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database):
     assert rows[last] == 1
 
 
-@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
 def test_batch_read_twice_with_writes_between_gives_the_same_rows(table_of, product):
     table = table_of(product)
     table.fill()
@@ -212,7 +213,7 @@ def test_batch_read_twice_with_writes_between_gives_the_same_rows(table_of, prod
                 assert multiset([b for part in other.read(*batch) for b in part]) == first
 
 
-@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
 def test_at_least_once_ends_in_the_right_state_though_rows_may_come_again(table_of, product):
     table = table_of(product)
     table.fill()

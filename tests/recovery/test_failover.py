@@ -61,7 +61,7 @@ class Replica(Held):
 
 
 def test_stream_goes_on_by_gtid_on_a_promoted_replica_without_loss_or_repeat(primary):
-    fill(primary, TABLE, SUBJECT, 4000)
+    fill(primary, TABLE, SUBJECT, 2000)
     with replica_of(primary) as other, replica_of(other, 103) as third, Switch(primary) as address:
         options = options_for(address, TABLE, snapshotChunkRows=50)
         with Engine(options) as engine:

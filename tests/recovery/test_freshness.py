@@ -48,7 +48,8 @@ class Shop:
     options: SourceOptions
 
 
-@pytest.fixture(params=["mysql", "mariadb", "postgres"])
+# MariaDB's clock and log are read by MySQL's code: a test run has one test of them
+@pytest.fixture(params=["mysql", pytest.param("mariadb", marks=pytest.mark.slow), "postgres"])
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     server = request.getfixturevalue(request.param)
     with Switch(server) as address:
@@ -113,6 +114,7 @@ def test_idle_stream_is_complete_up_to_now(shop: Shop) -> None:
             assert (engine.plan.complete_us or 0) <= shop.clock()
 
 
+@pytest.mark.parametrize("shop", ["mysql", "mariadb", "postgres"], indirect=True)
 def test_new_log_file_and_changes_of_other_tables_hold_nothing_up(shop: Shop) -> None:
     with running(shop) as engine:
         shop.execute("INSERT INTO other VALUES (1)", *shop.rotate)
@@ -127,7 +129,7 @@ def test_time_stands_still_while_the_connection_stalls(shop: Shop) -> None:
         shop.address.stall()
         stalled_us = shop.clock()
         shop.execute("INSERT INTO t VALUES (1)")
-        until = time.monotonic() + 5
+        until = time.monotonic() + 3
         while time.monotonic() < until:
             assert step(engine) == 0
         assert (engine.plan.complete_us or 0) <= stalled_us
@@ -161,7 +163,7 @@ def test_whatever_was_committed_by_that_time_has_been_read(shop: Shop) -> None:
         writer.start()
         read: set[int] = set()
         moments = 0
-        until = time.monotonic() + 6
+        until = time.monotonic() + 4
         try:
             while time.monotonic() < until:
                 batch = engine.next()

@@ -90,6 +90,7 @@ def test_slot_without_a_reader_is_kept_for_the_time_that_the_server_allows(
         postgres.execute("ALTER SYSTEM RESET idle_replication_slot_timeout", "SELECT pg_reload_conf()::text")
 
 
+@pytest.mark.usefixtures("_soon")
 @pytest.mark.parametrize("product", ["mysql", "mariadb", "postgres"])
 def test_heartbeat_moves_an_idle_stream_on(request: pytest.FixtureRequest, product: str) -> None:
     server = request.getfixturevalue(product)

@@ -65,7 +65,13 @@ def test_crash_that_can_undo_logged_transactions_ends_the_stream(server, caplog)
     assert any("the server crashed" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("running", [True, False], ids=["running", "restarted"])
+@pytest.mark.parametrize(
+    "running",
+    [
+        pytest.param(True, id="running"),
+        pytest.param(False, id="restarted", marks=pytest.mark.slow),  # the end of the other one
+    ],
+)
 def test_server_restored_from_a_backup_ends_the_stream(server, tmp_path, running):
     server.stop()
     subprocess.run(["cp", "-a", server.data, tmp_path / "backup"], check=True)

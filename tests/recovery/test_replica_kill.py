@@ -151,9 +151,8 @@ class Transfers:
 WHOLE = [("mysql", "whole-batch"), ("postgres", "whole-batch")]
 
 
-@pytest.mark.parametrize(
-    "replica", [WHOLE[0], pytest.param(WHOLE[1], marks=pytest.mark.slow)], indirect=True, ids="-".join
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("replica", WHOLE, indirect=True, ids="-".join)
 def test_reader_of_whole_batches_never_sees_half_a_transaction(replica) -> None:
     schema = f"{replica._quote}{replica.name}{replica._quote}"
     total = f"SELECT (SELECT SUM(v) FROM {schema}.one), (SELECT SUM(v) FROM {schema}.two)"

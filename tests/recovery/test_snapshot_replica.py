@@ -97,6 +97,7 @@ def test_batches_are_exact_while_the_replica_is_late_and_its_rows_are_used(
     assert pair.rows_read() - before >= ROWS
 
 
+@pytest.mark.slow  # the test of the test before
 def test_without_the_wait_for_the_replica_batches_are_wrong(
     pair: Pair, busy: FromReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

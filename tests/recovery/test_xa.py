@@ -272,6 +272,7 @@ def test_stream_begins_with_every_gtid_of_the_log_before_it(mysql, database):
     assert [position_in_file(options, p.file, p.pos).gtids for p in found] == [p.gtids for p in found]
 
 
+@pytest.mark.slow
 def test_without_what_is_prepared_batches_are_wrong(mysql, database):
     """The test of the test. A run may have the luck that no batch begins where it matters."""
     for subject in SUBJECTS * 3:
