@@ -3479,6 +3479,37 @@ CATALOGUE = {
         "There is none, or two have one name.",
         "Give each file a name of its own: the file's, or `pipeline.name`.",
     ),
+    "TR-8460": Condition(
+        "a form is not of this session",
+        (ControlError,),
+        "Another site sent it, somebody has signed in or out since the page was opened, or cookies are "
+        "blocked. Behind a proxy: the header `Host` is another one than the browser's.",
+        "Load the page again and send the form once more. Let a proxy pass on the header `Host`.",
+    ),
+    "TR-8461": Condition(
+        "too many wrong tokens",
+        (ControlError,),
+        "Several wrong tokens came from one address within a minute.",
+        "Wait for a minute.",
+    ),
+    "TR-8462": Condition(
+        "a token is not known",
+        (ControlError,),
+        "It is not whole, has ended, or has been revoked.",
+        "Look at the tokens on the server's host: `tailrace token list`.",
+    ),
+    "TR-8463": Condition(
+        "a request to a page is wrong",
+        (ConfigError,),
+        "An address was changed by hand, or a form was not made by a page of this version.",
+        "Go to the list of pipelines, and from there to the page.",
+    ),
+    "TR-8464": Condition(
+        "a token does not allow what a page was asked for",
+        (ControlError,),
+        "Scope `read` looks, `operate` pauses, resumes and retries, `admin` does everything.",
+        "Sign in with a token of another scope.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

@@ -32,6 +32,8 @@ _SPARK = threading.Lock()
 _WAIT_S = 120.0
 #: How long connecting to a source may take, milliseconds; somebody waits for the answer.
 _CONNECT_MS = 5_000
+#: How long a source that does not answer is asked again, and all questions of its check may take.
+_RETRY_MS = 10_000
 #: Connections that a snapshot is estimated for where the file does not say.
 _CONNECTIONS = 4
 
@@ -150,10 +152,14 @@ def tables(control: Control, spec: str) -> dict[str, list[FoundTable]]:
 
 
 def _impatient(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with a source that is given up at once if it does not answer."""
+    """The pipeline with a source that is given up soon if it does not answer.
+
+    `retry-timeout-ms` also limits all questions of a check together.
+    """
     source = pipeline.source
     connect_ms = min(source.connect_timeout_ms, _CONNECT_MS)
-    return replace(pipeline, source=replace(source, connect_timeout_ms=connect_ms, retry_timeout_ms=1))
+    retry_ms = min(source.retry_timeout_ms, _RETRY_MS)
+    return replace(pipeline, source=replace(source, connect_timeout_ms=connect_ms, retry_timeout_ms=retry_ms))
 
 
 def _with_sink(spec: str) -> str:

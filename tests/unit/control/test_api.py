@@ -28,6 +28,7 @@ from tailrace.control.api.app import create_app
 from tailrace.control.api.protection import MOST_BODY
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
+from tailrace.control.pages.site import PageRoute
 from tailrace.control.places import log_file
 from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport
@@ -83,6 +84,8 @@ def routes(app: FastAPI) -> list[tuple[str, str, list[Scope]]]:
 
 def _routes(given: Any, prefix: str) -> Iterator[tuple[str, APIRoute]]:
     for route in given:
+        if isinstance(route, PageRoute):  # of a browser's session: test_pages
+            continue
         if isinstance(route, APIRoute):
             yield prefix + route.path, route
         elif (router := getattr(route, "original_router", None)) is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
 from tailrace import __version__
+from tailrace.control import pages
 from tailrace.control.api import administration, health, inspection, problems, streams, subscriptions
 from tailrace.control.api.protection import ApiProtection
 from tailrace.control.operations import Control
@@ -15,11 +17,12 @@ from tailrace.control.operations import Control
 PREFIX = "/api/v1"
 
 
-def create_app(control: Control) -> FastAPI:
-    """The API of a control plane.
+def create_app(control: Control, stopping: threading.Event | None = None) -> FastAPI:
+    """The API and the pages of a control plane.
 
     Args:
         control: the control plane.
+        stopping: ends what pages have open, once it is set: set it before the server that runs the app ends.
     """
     app = FastAPI(
         title="Tailrace",
@@ -37,6 +40,7 @@ def create_app(control: Control) -> FastAPI:
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health.router)
+    app.include_router(pages.router(control, stopping))
     _describe_problems(app)
     return app
 
