@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
 from sqlalchemy import insert, select
 
 from tailrace.cache import cache_dir
 from tailrace.control import leases, progress, subscriptions
+from tailrace.control.api.app import create_app
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import progress as progress_table
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.operations import Control
-from tailrace.control.pages import router
 from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
@@ -97,9 +96,8 @@ class Served:
     """
 
     def __init__(self, control: Control, browser: Browser) -> None:
-        app = FastAPI()
         self._stopping = threading.Event()
-        app.include_router(router(control, self._stopping))
+        app = create_app(control, self._stopping)
         self.database = control.database
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))

@@ -8,17 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import FastAPI
 from httpx import Response
 from markupsafe import escape
 from sqlalchemy import select, update
 from starlette.testclient import TestClient
 
 from tailrace.control import leases, progress, servers, subscriptions, tokens
+from tailrace.control.api.app import create_app
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.operations import Control
-from tailrace.control.pages import router
 from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport
 from tailrace.control.servers import ServerInfo
@@ -98,9 +97,7 @@ def control(database: ControlDatabase) -> Control:
 @contextmanager
 def browsing(database: ControlDatabase, scope: Scope | None = Scope.ADMIN) -> Iterator[Browser]:
     """A browser at the pages of a database, signed in with a scope; None: not signed in."""
-    app = FastAPI()
-    app.include_router(router(control(database)))
-    with TestClient(app, follow_redirects=False) as client:
+    with TestClient(create_app(control(database)), follow_redirects=False) as client:
         browser = Browser(client)
         yield browser if scope is None else browser.sign_in(token_of(database, scope))
 

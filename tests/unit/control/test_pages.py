@@ -93,6 +93,19 @@ def test_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(filled: Con
         assert "secure" in of_tls.lower()
 
 
+def test_session_behind_a_proxy_with_tls_is_as_private(filled: ControlDatabase) -> None:
+    with browsing(filled, None) as browser:  # the proxy speaks HTTP to the server
+        form = {**browser.form("/sign-in", "/sign-in"), "token": token_of(filled, Scope.READ)}
+        answer = browser.client.post("/sign-in", data=form, headers={"origin": "https://testserver"})
+        assert answer.status_code == 303
+        set_ = answer.headers.get_list("set-cookie")
+        assert any(one.startswith("__Host-tailrace=tr_") and "secure" in one.lower() for one in set_)
+        assert not any(one.startswith("tailrace=tr_") for one in set_)
+        token = next(one for one in set_ if one.startswith("__Host-tailrace=")).split(";")[0]
+        shown = browser.client.get("/", headers={"cookie": token})
+        assert "read-" in shown.text
+
+
 @pytest.mark.parametrize(
     "there", ["//elsewhere.example", "/\\elsewhere.example", "https://elsewhere.example", "x"]
 )

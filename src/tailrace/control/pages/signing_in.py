@@ -15,12 +15,22 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from tailrace.control.pages.protection import form_token_of, require_own_form
-from tailrace.control.pages.site import SESSION_S, PageRoute, Site, cookie_name, show, status_of, to
+from tailrace.control.pages.site import (
+    SESSION_S,
+    PageRoute,
+    Site,
+    cookie,
+    cookie_name,
+    is_private,
+    show,
+    status_of,
+    to,
+)
 from tailrace.errors import ControlError, TailraceError
 
 #: The cookie of a form that is sent before there is a session.
 _BEFORE = "-before"
-_HELP = "Create one on the server's host: tailrace token create NAME --scope read|operate|admin"
+_HELP = "A server prints a token when it first starts. For more of them: tailrace token create"
 
 
 def routes(site: Site) -> APIRouter:
@@ -38,7 +48,7 @@ def routes(site: Site) -> APIRouter:
         form_token: Annotated[str, Form()] = "",
         next: Annotated[str, Form()] = "/",  # noqa: A002
     ) -> Response:
-        before = request.cookies.get(cookie_name(request) + _BEFORE, "")
+        before = cookie(request, _BEFORE) or ""
         address = request.client.host if request.client else ""
         token = token.strip()
         try:
@@ -56,7 +66,7 @@ def routes(site: Site) -> APIRouter:
             return _form(request, _inside(next), error)
         response = to(request, _inside(next))
         _set(request, response, cookie_name(request), token, SESSION_S)
-        _set(request, response, cookie_name(request) + _BEFORE, "", 0)
+        _forget(response, _BEFORE)
         return response
 
     @router.post("/sign-out")
@@ -64,14 +74,14 @@ def routes(site: Site) -> APIRouter:
         site.acting(request, form_token)
         response = to(request, "/sign-in")
         response.headers["clear-site-data"] = '"cache", "storage"'
-        _set(request, response, cookie_name(request), "", 0)
+        _forget(response)
         return response
 
     return router
 
 
 def _form(request: Request, next_: str, problem: TailraceError | None = None) -> Response:
-    secret = request.cookies.get(cookie_name(request) + _BEFORE) or secrets.token_urlsafe(32)
+    secret = cookie(request, _BEFORE) or secrets.token_urlsafe(32)
     response = show(
         request,
         None,
@@ -83,7 +93,7 @@ def _form(request: Request, next_: str, problem: TailraceError | None = None) ->
     )
     if problem is not None:
         response.status_code = status_of(problem)
-    _set(request, response, cookie_name(request) + _BEFORE, secret, 3600)
+    _set(request, response, cookie_name(request, _BEFORE), secret, 3600)
     return response
 
 
@@ -104,8 +114,15 @@ def _set(request: Request, response: Response, name: str, value: str, age_s: int
         max_age=age_s,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=is_private(request),
     )
+
+
+def _forget(response: Response, what: str = "") -> None:
+    for prefix in ("", "__Host-"):
+        response.set_cookie(
+            f"{prefix}tailrace{what}", "", max_age=0, httponly=True, samesite="strict", secure=bool(prefix)
+        )
 
 
 def _inside(path: str) -> str:

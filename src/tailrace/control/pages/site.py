@@ -121,7 +121,7 @@ class Site:
         Raises:
             SignInNeeded: nobody who is known.
         """
-        secret = request.cookies.get(cookie_name(request))
+        secret = cookie(request)
         found = None if secret is None else self.known(secret)
         if found is None:
             raise SignInNeeded
@@ -161,9 +161,25 @@ def require(viewer: Viewer, needed: Scope) -> None:
         )
 
 
-def cookie_name(request: Request) -> str:
-    """The session's cookie: with TLS, browsers take one of this name from no other host and path."""
-    return "__Host-tailrace" if request.url.scheme == "https" else "tailrace"
+def is_private(request: Request) -> bool:
+    """Whether the browser speaks TLS, to this server or to a proxy in front of it.
+
+    A proxy hides that, except in the origin of forms.
+    """
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
+
+
+def cookie_name(request: Request, what: str = "") -> str:
+    """The name of a new cookie: with TLS, browsers take one of this name from no other host and path."""
+    return f"{'__Host-' if is_private(request) else ''}tailrace{what}"
+
+
+def cookie(request: Request, what: str = "") -> str | None:
+    """What a cookie of ours holds; None: there is none."""
+    found = request.cookies.get(f"__Host-tailrace{what}")
+    if found is None and request.url.scheme != "https":  # TLS, if any, ends at a proxy
+        found = request.cookies.get(f"tailrace{what}")
+    return found
 
 
 def status_of(error: TailraceError) -> int:
