@@ -3384,6 +3384,19 @@ CATALOGUE = {
         "Command lines are seen by every user of the machine.",
         "`--database-password '${env:NAME}'` or `'${file:PATH}'`.",
     ),
+    "TR-8427": Condition(
+        "the server cannot listen at its address",
+        (ConfigError,),
+        "`--listen` is no address of this machine, or another process uses it.",
+        "Give HOST:PORT with a free port, e.g. `127.0.0.1:8770`.",
+    ),
+    "TR-8428": Condition(
+        "the server's certificate is missing",
+        (ConfigError,),
+        "Tokens would cross the network in clear text, or a file of `--tls-cert` and `--tls-key` is "
+        "missing.",
+        "Give both files; or `--plain-http`, if a proxy in front of the server speaks TLS.",
+    ),
     "TR-8430": Condition(
         "the log of a subscription cannot be read",
         (StateError,),

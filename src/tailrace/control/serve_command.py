@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tailrace.config.secret import Secret
+from tailrace.control import tokens
+from tailrace.control.api.app import create_app
+from tailrace.control.http import HttpServer
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
 from tailrace.control.policy_options import policy_of, policy_options
@@ -57,6 +61,16 @@ def _capacity() -> int:
     show_default="by memory and cores",
     help="Pipelines that this server runs at a time; 0: none, it only has the API and the page.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:8770",
+    show_default=True,
+    help="Where the API and the page are; other addresses than loopback need a certificate.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate of that address, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its key.")
+@click.option("--plain-http", is_flag=True, help="No certificate: a proxy in front of this server has it.")
 @policy_options
 def serve(
     *,
@@ -65,6 +79,10 @@ def serve(
     database_password: str | None,
     name: str | None,
     capacity: int,
+    listen: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    plain_http: bool,
     **allowed: Any,
 ) -> None:
     """Run pipelines as subscriptions of a database, until Ctrl-C: running batches finish first."""
@@ -72,15 +90,19 @@ def serve(
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
     url = database or f"sqlite:///{data_dir}/tailrace.db"
-    metadata = ControlDatabase(url, _password(database_password))
-    metadata.prepare()
-    control = Control(metadata, data_dir, policy_of(allowed, url))
-    server = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
-    with stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop:
-        server.stop = stop
-        _tell(f"server {name} runs up to {capacity} pipelines")
-        server.run()
-    metadata.close()
+    with closing(ControlDatabase(url, _password(database_password))) as metadata:
+        metadata.prepare()
+        control = Control(metadata, data_dir, policy_of(allowed, url))
+        owner = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
+        with (
+            HttpServer(create_app(control), listen, tls_cert, tls_key, plain=plain_http) as http,
+            stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop,
+        ):
+            owner.stop, owner.url = stop, http.url
+            _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")
+            if (token := tokens.first_token(metadata, name)) is not None:
+                _tell(f"sign in with the token {token}\nIt may do everything, and is shown only now.")
+            owner.run()
 
 
 def _tell(text: str) -> None:
