@@ -3393,8 +3393,7 @@ CATALOGUE = {
     "TR-8428": Condition(
         "the server's certificate is missing",
         (ConfigError,),
-        "Tokens would cross the network in clear text, or a file of `--tls-cert` and `--tls-key` is "
-        "missing.",
+        "Tokens would cross the network in clear text, or a file of `--tls-cert` and `--tls-key` is missing.",
         "Give both files; or `--plain-http`, if a proxy in front of the server speaks TLS.",
     ),
     "TR-8430": Condition(

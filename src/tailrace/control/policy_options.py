@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,17 +34,18 @@ def policy_options(command: _F) -> _F:
     )(command)
 
 
-def policy_of(allowed: dict[str, Any], database: str) -> Policy:
+def policy_of(allowed: dict[str, Any], database: str, files: Iterable[Path] = ()) -> Policy:
     """The policy that the options' values say.
 
     Args:
         allowed: the options' values, by parameter.
         database: the URL of the control plane's database; a file is the server's own.
+        files: others that are the server's own.
     """
     lists: dict[str, Any] = {field: tuple(allowed[f"allow_{field}"]) for _, field, *_ in _LISTS}
     lists["variables"] = (*Policy.variables, *lists["variables"])
-    reserved = []
+    reserved = list(files)
     if database.startswith("sqlite:///"):
         file = Path(database.removeprefix("sqlite:///").partition("?")[0])
-        reserved = [file, Path(f"{file}-wal"), Path(f"{file}-shm")]
+        reserved += [file, Path(f"{file}-wal"), Path(f"{file}-shm")]
     return Policy(**lists, on_failure=allowed["allow_on_failure"], reserved=tuple(reserved))

@@ -92,7 +92,8 @@ def serve(
     url = database or f"sqlite:///{data_dir}/tailrace.db"
     with closing(ControlDatabase(url, _password(database_password))) as metadata:
         metadata.prepare()
-        control = Control(metadata, data_dir, policy_of(allowed, url))
+        own = [path.absolute() for path in (tls_cert, tls_key) if path is not None]
+        control = Control(metadata, data_dir, policy_of(allowed, url, own))
         owner = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
         with (
             HttpServer(create_app(control), listen, tls_cert, tls_key, plain=plain_http) as http,
