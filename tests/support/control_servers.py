@@ -19,6 +19,7 @@ from tailrace.control.subscriptions import Subscription
 from tests.support.processes import with_children
 
 _PASSWORD = "CONTROL_PASSWORD"
+_ALLOWED = ("--allow-host", "*", "--allow-env", "TEST_*")
 
 
 class ControlServer:
@@ -48,7 +49,7 @@ class ControlServer:
         self._env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | env
         self._env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
         arguments = ["--database", database.url, "--data-dir", str(directory), "--name", name]
-        arguments += ["--capacity", str(capacity), "--allow-host", "*", "--allow-env", "TEST_*", *more]
+        arguments += ["--capacity", str(capacity), "--listen", "127.0.0.1:0", *_ALLOWED, *more]
         if database.password is not None:
             self._env[_PASSWORD] = database.password.resolve()
             arguments += ["--database-password", f"${{env:{_PASSWORD}}}"]
