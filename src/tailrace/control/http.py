@@ -69,7 +69,7 @@ class HttpServer:
             ssl_certfile=None if certificate is None else str(certificate),
             ssl_keyfile=None if key is None else str(key),
         )
-        config.load()  # a certificate that cannot be read is told now
+        config.load()  # fails here, not in the thread, if the certificate cannot be read
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True
