@@ -96,8 +96,8 @@ def serve(
         control = Control(metadata, data_dir, policy_of(allowed, url, own))
         owner = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
         with (
-            HttpServer(create_app(control), listen, tls_cert, tls_key, plain=plain_http) as http,
             stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop,
+            HttpServer(create_app(control, stop), listen, tls_cert, tls_key, plain=plain_http) as http,
         ):
             owner.stop, owner.url = stop, http.url
             _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")
