@@ -4,6 +4,13 @@
     stages          what a subscription does: states and the moves between them
     subscriptions   what users ask for, with the audit of each change
     leases          which server may run a subscription, and for how long
+    operations      what users ask a server for; streams, inspection
+    policy, places  what pipeline files may do there, and where their files are
+    tokens          who may use the API and the pages
+    http            the address at which a server answers
+    api/            what programs ask, over HTTP
+    pages/          what people look at
+    client/         commands that ask a server
 
 docs/design/0014-control-plane.md has the reasons.
 """
