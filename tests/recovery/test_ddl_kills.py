@@ -231,7 +231,7 @@ def test_targets_equal_their_tables_after_random_schema_changes_and_kills(
         rf"{place.database}\.(t|u)",
         sink=subject.sink,
         pipeline={"name": place.database},
-        **{"snapshot-chunk-rows": 7, "max-bytes-per-trigger": "200k"},
+        **{"snapshot-chunk-rows": 7, "max-bytes-per-trigger": "500k"},
     )
 
     def change() -> None:
@@ -239,7 +239,7 @@ def test_targets_equal_their_tables_after_random_schema_changes_and_kills(
 
     with noted(table):
         for number in range(KILLS):
-            with place.writers(pause_s=0.1), repeatedly(change, 0.5):
+            with place.writers(pause_s=0.3), repeatedly(change, 0.5):
                 if number % 3:
                     run.work_for(draw.uniform(0, 6))
                 else:
