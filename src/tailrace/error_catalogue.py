@@ -3033,6 +3033,14 @@ CATALOGUE = {
         "What the sink notes in `_tailrace.targets` has a form that this version does not know.",
         "Install that version again.",
     ),
+    "TR-7930": Condition(
+        "the Hive metastore lets no column of an Iceberg table change its place or type",
+        (SinkError,),
+        "By default it compares a table's columns with the former ones, place by place, and refuses a change "
+        "after which a place has another type: when a column before others was dropped, for example.",
+        "Set `hive.metastore.disallow.incompatible.col.type.changes` to `false` in the metastore, as all "
+        "writers of Iceberg tables need, then start the pipeline again.",
+    ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",

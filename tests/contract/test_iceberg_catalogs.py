@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import ConfigError, SinkError, StateError, TransientSinkError
+from tailrace.model.schema_change import ColumnDropped, SchemaEvent
+from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.table import TableId
 from tailrace.sinks.iceberg import sink as sink_module
 from tailrace.sinks.iceberg.compaction import compact
@@ -24,7 +27,7 @@ from tailrace.sinks.route import Router
 from tailrace_dev.servers.server import free_port
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
-from tests.support.iceberg_catalogs import CatalogServer
+from tests.support.iceberg_catalogs import CatalogServer, hive_metastore
 from tests.support.sinks.iceberg import settings_in
 from tests.support.token_gate import token_gate
 
@@ -122,6 +125,27 @@ def test_catalog_holds_a_change_log_and_tables_are_kept_up(
     write(logged, *[cell_batch(spark, 6, log(("d", row(0, "x"), None), first=100))] * 2)
     assert {held["_op"] for held in rows(server) if held["id"] == 0} == {"c", "d"}
     assert len(rows(server)) == 7
+
+
+@slow
+def test_metastore_that_compares_columns_says_which_setting_lets_them_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hive_metastore(tmp_path, compares=True) as server:
+        held = settings_in(server)
+        former = table(("id", INT), ("gone", TEXT), ("v", INT), key=("id",))
+        present = table(("id", INT), ("v", INT), key=("id",))
+        first = [("snapshot", changes(former, [("r", None, {"id": 1, "gone": "a", "v": 7})]))]
+        write(held, cell_batch(spark, 0, first))
+        event = SchemaEvent(str(present.id), (ColumnDropped("gone"),), after=present)
+        made = log(("c", None, {"id": 2, "v": 8}), first=10, schema=present)
+        second = cell_batch(spark, 1, made)
+        end = {"v": 1, "log": {"pos": 1}, "schema": [event.to_json()]}
+        policy = SchemaPolicy()
+        second = replace(second, end=end, policy=policy, following=policy.following)
+        with pytest.raises(SinkError, match="lets no column change") as refused:
+            write(held, second)
+        assert (refused.value.code, refused.value.table) == ("TR-7930", None)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,11 @@ def rest_catalog(directory: Path) -> Iterator[CatalogServer]:
 
 
 @contextmanager
-def hive_metastore(directory: Path) -> Iterator[CatalogServer]:
-    """The Hive metastore of Spark's jars."""
+def hive_metastore(directory: Path, *, compares: bool = False) -> Iterator[CatalogServer]:
+    """The Hive metastore of Spark's jars; by default it would compare columns with the former ones."""
     port = free_port()
-    arguments = [str(JAVA / "HiveMetastore.java"), str(port), f"{directory}/db", f"{directory}/warehouse"]
+    places = (str(JAVA / "HiveMetastore.java"), str(port), f"{directory}/db", f"{directory}/warehouse")
+    arguments = [*places, str(compares).lower()]
     options = [
         # its logger wants a package that Spark does not bring
         "-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector",

@@ -67,9 +67,9 @@ KNOWN = {name for section in SECTIONS.values() for name in section}
 VALUES = {value for section in SECTIONS.values() for values in section.values() for value in values}
 VALUES |= {value for values in MODES.values() for value in values}
 
-#: Settings of others: of Kafka's brokers and librdkafka, and of Spark and Hadoop.
+#: Settings of others: of Kafka's brokers and librdkafka, of Spark and Hadoop, and of Hive.
 OTHERS = re.compile(
-    r"(sasl|security|ssl|transaction|message|max|spark|fs)\.[\w.*-]+|message\.prefix\.\*|hash-[\w-]+"
+    r"(sasl|security|ssl|transaction|message|max|spark|fs|hive)\.[\w.*-]+|message\.prefix\.\*|hash-[\w-]+"
     r"|snapshot\.select\.statement\.overrides\.\*?[\w.*-]+"
     r"|column\.(mask|truncate)\.[\w.*-]+"  # masks: their names have parts of their own
 )

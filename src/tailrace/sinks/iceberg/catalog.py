@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,10 @@ _LASTING = (
     ("sqlalchemy.exc", "SQLAlchemyError"),
     ("thrift.Thrift", "TException"),
 )
+#: What the sink asks a catalog while it writes a table.
+_ASKED = ("commit_table", "create_namespace_if_not_exists", "create_table", "load_table")
+#: How Hive's answer begins if it compares a table's columns with the former ones, by their places.
+_HIVE_COMPARES = "The following columns have types incompatible with the existing columns"
 _RETRIES = "glue.max-retries"
 #: AWS's codes of failures that pass.
 _BUSY = ("InternalServiceException", "OperationTimeoutException", "ThrottlingException")
@@ -56,7 +61,11 @@ def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
         given = _properties(settings, root)
         with answered(settings):
             try:
-                return load_catalog("tailrace", **given)
+                found = load_catalog("tailrace", **given)
+                if _kind(settings.catalog) == "hive":
+                    for name in _ASKED:
+                        setattr(found, name, _answered_by_hive(settings, getattr(found, name)))
+                return found
             except (requests.RequestException, exceptions.RESTError):
                 raise
             except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
@@ -97,12 +106,38 @@ def answered(settings: IcebergSettings) -> Iterator[None]:
                 "the catalog must run, and be within reach of this machine",
                 code="TR-7206",
             ) from None
+        if _HIVE_COMPARES in str(error):
+            raise SinkError(
+                f"the Hive metastore{_address(settings)} lets no column change its place or type",
+                _described(error, settings),
+                "set `hive.metastore.disallow.incompatible.col.type.changes` to `false` in the metastore, as "
+                "all writers of Iceberg tables need, then start the pipeline again",
+                code="TR-7930",
+            ) from None
         raise SinkError(
             f"the Iceberg catalog{_address(settings)} refuses what the sink asks for",
             _described(error, settings),
             "check the token or key in `sink.catalog`, and that its user may create and alter tables",
             code="TR-7207",
         ) from None
+
+
+def _answered_by_hive(settings: IcebergSettings, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A catalog's method whose failures are the sink's.
+
+    Thrift's are immutable: on its way through a generator that is a context manager, such a failure would
+    become a TypeError, as `contextlib` gives it the traceback (CPython 3.11 to 3.13).
+    """
+
+    @wraps(ask)
+    def asked(*given: Any, **named: Any) -> Any:
+        try:
+            return ask(*given, **named)
+        except tuple(_loaded([("thrift.Thrift", "TException")])):
+            with answered(settings):
+                raise
+
+    return asked
 
 
 def table_name(settings: IcebergSettings, target: str) -> str:
