@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
 from tailrace.cache import cache_dir
 from tailrace.control import leases, progress, subscriptions
@@ -29,10 +29,12 @@ from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import progress as progress_table
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.operations import Control
+from tailrace.control.pages import one
 from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
+from tailrace.errors import TransientControlError
 from tests.support.browser import chromium
 from tests.support.databases import fresh_database
 from tests.support.pages import FILE, HOSTILE, control, fill, token_of
@@ -195,6 +197,31 @@ def test_lost_connection_is_shown_and_found_again(database: ControlDatabase, bro
         served.stop()
         page.locator("#connection").wait_for(state="visible")
         served.said.clear()  # the browser says that it cannot connect
+
+
+def test_database_that_does_not_answer_is_shown_until_it_does(
+    database: ControlDatabase, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database)
+
+    def silent(*_: object) -> None:
+        raise TransientControlError("the database of the control plane does not answer", code="TR-8401")
+
+    with Served(control(database), browser) as served:
+        page = served.page()
+        page.goto(served.url + "/pipelines/crm")
+        page.locator("#summary h1").wait_for()
+        # tokens are looked up as before: the session goes on
+        monkeypatch.setattr(one, "overview_of", silent)
+        page.get_by_text("This is the last known state").wait_for()
+        page.get_by_text("TR-8401").wait_for()
+        assert page.locator("#summary h1").is_visible()
+        monkeypatch.undo()
+        page.get_by_text("This is the last known state").wait_for(state="detached")
+        with database.begin() as connection:
+            connection.execute(delete(progress_table))
+            connection.execute(delete(table).where(table.c.name == "crm"))
+        page.get_by_text("TR-8412").wait_for()
 
 
 def test_hostile_names_do_nothing(database: ControlDatabase, browser: Browser) -> None:

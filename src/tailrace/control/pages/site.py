@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from tailrace.control.pages.rendering import fragment, page
 from tailrace.control.pages.samples import Sampler
 from tailrace.control.tokens import Scope
 from tailrace.errors import ConfigError, ControlError, StateError, TailraceError, TransientControlError
-
-_log = logging.getLogger(__name__)
 
 #: Seconds between two looks for a live part.
 LIVE_S = 2.0
@@ -195,19 +192,20 @@ def live(site: Site, request: Request, parts: Callable[[], Mapping[str, str]]) -
     Args:
         site: the pages.
         request: the request; the stream ends with it.
-        parts: makes all of them, by name; called in a thread.
+        parts: makes all of them, by name; called in a thread. If it cannot, the part `trouble` says why.
     """
 
     async def changes() -> AsyncIterator[ServerSentEvent]:
         shown: dict[str, str] = {}
         while not (site.stopping.is_set() or await request.is_disconnected()):
             try:
-                found = await run_in_threadpool(parts)
+                found = dict(await run_in_threadpool(parts))
             except SignInNeeded:
                 return  # the browser tries again, and gets 401
-            except TransientControlError as error:
-                _log.warning("live part: %s", error.message)
-                found = {}
+            except TailraceError as error:  # the database does not answer, or somebody has removed it
+                found = {"trouble": _trouble(request, error)}
+            else:
+                found["trouble"] = _trouble(request, None)
             for name, text in found.items():
                 if shown.get(name) != text:
                     shown[name] = text
@@ -217,6 +215,10 @@ def live(site: Site, request: Request, parts: Callable[[], Mapping[str, str]]) -
                     await anyio.sleep(LIVE_S / LIVE_STEPS)
 
     return EventSourceResponse(changes(), headers={"cache-control": "no-store"})
+
+
+def _trouble(request: Request, error: TailraceError | None) -> str:
+    return fragment(request, "trouble.html", {"viewer": None, "error": error})
 
 
 def show(request: Request, viewer: Viewer | None, template: str, **values: Any) -> Response:
