@@ -3479,6 +3479,14 @@ CATALOGUE = {
         (ControlError,),
         "An error that Tailrace does not know was raised.",
         "The traceback is in the server's log. Please report it.",
+    "TR-8470": Condition(
+        "a target is written by another server",
+        (LeaseLostError,),
+        "The target has a commit under a newer lease than this process has: the process was stopped or cut "
+        "off, and another server runs its pipeline now.",
+        "Nothing: the other server writes what this one was about to write. If the control plane's database "
+        "was restored from an old copy, or a pipeline was moved to another control plane, leases begin at "
+        "lower numbers than targets have: create the subscription anew.",
     ),
     "TR-8442": Condition(
         "a command does not know the server, or its token",

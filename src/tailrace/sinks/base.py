@@ -34,6 +34,8 @@ The sink promises the stream:
 * **Errors.** It raises SinkError for definite errors, TransientSinkError for transient ones, and StateError
   when the target belongs to another stream. A slow target only makes `write` slow: the stream plans no batch
   meanwhile.
+* **Leases.** It writes `StreamId.lease` into each commit, and refuses a lease older than one that the target
+  has: LeaseLostError, in the same transaction (`sinks.lease`). A target without an account of batches cannot.
 * **Isolation.** It touches nothing outside its target and nothing in it that belongs to another stream,
   whatever names contain. Two tables share a target only where routes say so (`sinks.claims`).
 
@@ -129,10 +131,12 @@ class StreamId:
     Args:
         pipeline: the pipeline's name.
         query: Spark's id of the checkpoint; it lives as long as the checkpoint.
+        lease: the number of the lease under which it is written (`sinks.lease`); 0: no server runs it.
     """
 
     pipeline: str
     query: str
+    lease: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -50,16 +50,17 @@ if TYPE_CHECKING:
     from tailrace.sinks.messages.sink import System
 
 
-def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
+def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None, *, lease: int = 0) -> Sink:
     """One sink that writes to all sinks of `pipeline`.
 
     Args:
         pipeline: the pipeline, of one source.
         shared: what it has in common with the pipeline's other sources; None: there are none.
+        lease: the number of the lease under which they write; 0: no server runs the pipeline.
     """
     named = zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True)
     makers = {
-        name: partial(_timed, name, settings, pipeline, _of_source(pipeline, shared, number))
+        name: partial(_timed, name, settings, pipeline, _of_source(pipeline, shared, number), lease)
         for number, (name, settings) in enumerate(named)
     }
     if len(makers) == 1:
@@ -69,20 +70,25 @@ def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
     )
 
 
-def _timed(name: str, settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None) -> Sink:
-    return TimedSink(make_sink(settings, pipeline, source), name)
+def _timed(
+    name: str, settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None, lease: int
+) -> Sink:
+    return TimedSink(make_sink(settings, pipeline, source, lease), name, lease)
 
 
-def make_sink(settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None = None) -> Sink:
+def make_sink(
+    settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None = None, lease: int = 0
+) -> Sink:
     """The sink of `pipeline` with `settings`; its extra must be installed.
 
     Args:
         settings: of the sink.
         pipeline: the pipeline, of one source.
         source: this source, if there are several.
+        lease: as for `make_sinks`.
     """
     router = Router(pipeline.routes, pipeline.source_name)
-    sink = _sink(settings, pipeline, router, source)
+    sink = _sink(settings, pipeline, router, source, lease)
     if source is None:
         return sink
     may_share = isinstance(settings, DeltaSettings | KafkaSettings | ConsoleSettings)
@@ -99,12 +105,14 @@ def _messages(system: System, settings: JsonMessageSettings, router: Router, pip
     return message_sink(settings, router, system, pipeline.source.dialect, pipeline.source.database)
 
 
-def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: SourceOfTarget | None) -> Sink:
+def _sink(
+    settings: SinkSettings, pipeline: Pipeline, router: Router, source: SourceOfTarget | None, lease: int
+) -> Sink:
     match settings:
         case DeltaSettings():
             from tailrace.sinks.delta.sink import DeltaSink
 
-            return _quarantining(settings, DeltaSink(settings, router, source))
+            return _quarantining(settings, DeltaSink(settings, router, source, lease))
         case IcebergSettings():
             from tailrace.sinks.iceberg.sink import IcebergSink
 

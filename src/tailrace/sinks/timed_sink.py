@@ -1,4 +1,4 @@
-"""A sink whose batches are timed under its name."""
+"""A sink as a run has it: its batches are timed under its name, and written under the run's lease."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ class TimedSink:
     Args:
         sink: the other.
         name: its name in its pipeline.
+        lease: see `StreamId`.
     """
 
     sink: Sink
     name: str
+    lease: int = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -39,7 +41,8 @@ class TimedSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink`."""
         with batch.timings.step(self.name, WRITE):
-            return self.sink.write(replace(batch, sink=self.name))
+            stream = replace(batch.stream, lease=self.lease)
+            return self.sink.write(replace(batch, stream=stream, sink=self.name))
 
     def close(self) -> None:
         """See `Sink`."""

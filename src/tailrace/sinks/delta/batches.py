@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 
 from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.delta.table import DeltaTable, TableDefinition
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
 from tailrace.sinks.delta.transaction import CommitMark, delta_state
 from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.spark.checkpoint import Directory
@@ -76,7 +76,8 @@ class Batches:
         self._position: str | None = None
         state = self._table.state()
         if state is None:
-            self._table.create(TableDefinition(_FIELDS, {"tailrace.stream": stream.query, **_RETENTION}))
+            own = {"tailrace.stream": stream.query, **of_lease(stream)}
+            self._table.create(TableDefinition(_FIELDS, own | _RETENTION))
             self.versions = _versions_without_batches(session, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(
@@ -86,6 +87,7 @@ class Batches:
                 code="TR-6101",
             )
         else:
+            self._table.claim(state, stream)
             self._read_last()
 
     def add(self, batch: int, end: object, versions: Mapping[str, int], pending: Mapping[str, int]) -> None:
@@ -129,7 +131,8 @@ class Batches:
         }
         metadata = _json({"batch": self.batch}) or ""
         rows = pa.RecordBatch.from_pylist([row], schema=_FIELDS)
-        self._table.append_rows(rows, CommitMark(app, version, self._stream.query, metadata))
+        mark = CommitMark(app, version, self._stream.query, metadata, self._stream.lease)
+        self._table.append_rows(rows, mark)
 
     def _read_last(self) -> None:
         last = self._table.read().orderBy(f.desc("batch"), f.desc("written_at")).first()

@@ -18,10 +18,11 @@ from pyspark.sql import functions as f
 from tailrace.errors import SinkError
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
+from tailrace.sinks.base import StreamId
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.rewrite import Altered, rewrite
 from tailrace.sinks.delta.rows import NewRows
-from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease, path_of
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.sinks.paths import below
@@ -97,11 +98,13 @@ class Pending:
     Args:
         table: the table that holds them, which may not exist yet.
         properties: the properties it is created with.
+        stream: the stream that writes it.
     """
 
-    def __init__(self, table: DeltaTable, properties: dict[str, str]) -> None:
+    def __init__(self, table: DeltaTable, properties: dict[str, str], stream: StreamId) -> None:
         self._table = table
-        self._properties = properties
+        self._properties = properties | of_lease(stream)
+        self._stream = stream
         self._state: DeltaState | None = table.state()
         self._deletes = 0
         #: Number of changes by batch.
@@ -128,6 +131,7 @@ class Pending:
             columns = pa.schema([*rows.fields, BATCH])
             self._table.create(TableDefinition(columns, self._properties | _KEPT, partition_by=BATCH.name))
         else:
+            self._table.claim(self._state, self._stream)
             self._follow(rows.fields, mark)
         self._table.append(rows, mark, {BATCH.name: mark.version})
         self._state = self._table.state()
@@ -168,11 +172,14 @@ class Pending:
         kept = {name.lower() for name in (*held, *own, BATCH.name)}
         gone = [DropColumn(name) for name in self._table.schema().names if name.lower() not in kept]
         if gone:
+            self._table.claim(self._state, self._stream)
             rewrite(self._table, Altered.by(gone, ("",), ()), mark)
             self._state = self._table.state()
 
     def forget(self, mark: CommitMark) -> None:
         """Delete the changes up to the mark's batch, which are merged."""
+        if self._state is not None:
+            self._state = self._table.claim(self._state, self._stream)
         with self._table.marked(mark):
             self._table.session.sql(f"DELETE FROM {self._table.sql} WHERE {BATCH.name} <= {mark.version}")
         self.batches = {batch: n for batch, n in self.batches.items() if batch > mark.version}

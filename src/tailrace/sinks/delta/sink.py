@@ -57,9 +57,13 @@ class DeltaSink:
         settings: the sink's settings.
         router: names the targets.
         source: the stream's source, one of several; None: the pipeline has one.
+        lease: the lease under which changes are merged when no batch has come; 0: none.
     """
 
-    def __init__(self, settings: DeltaSettings, router: Router, source: SourceOfTarget | None = None) -> None:
+    def __init__(
+        self, settings: DeltaSettings, router: Router, source: SourceOfTarget | None = None, lease: int = 0
+    ) -> None:
+        self._lease = lease
         self._settings = settings
         self._path = absolute(settings.path)
         self._source = source
@@ -353,7 +357,8 @@ class DeltaSink:
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
         shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
-        batches = Batches(own_session(session), self._own_root, stream)
+        own = own_session(session)
+        batches = retried(NAME, lambda: Batches(own, self._own_root, stream))
         tables = _Tables(
             self._settings,
             self._layout,
@@ -380,10 +385,10 @@ class DeltaSink:
             state = delta_state(SparkSession.active(), below(self._path, path))
             if state is not None and state.properties.get("tailrace.mode") == self._layout.mode:
                 held = state.properties
-                if self._source is not None:
-                    query = held.get(source_property(self._source))
-                    return None if query is None else StreamId(held.get("tailrace.pipeline", ""), query)
-                return StreamId(held.get("tailrace.pipeline", ""), held["tailrace.stream"])
+                query = held.get("tailrace.stream" if self._source is None else source_property(self._source))
+                return (
+                    None if query is None else StreamId(held.get("tailrace.pipeline", ""), query, self._lease)
+                )
         return None
 
 

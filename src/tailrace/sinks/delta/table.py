@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,14 +16,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
 from tailrace.model.sparksql import identifier
+from tailrace.sinks.base import StreamId
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.transaction import (
+    LEASE,
     CommitMark,
     DeltaState,
     DeltaTransaction,
     clear_unmade,
     delta_state,
 )
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 from tailrace.sinks.tables.parquet import write_rows
@@ -71,6 +75,25 @@ class DeltaTable:
     def schema(self) -> pa.Schema:
         """Its columns."""
         return arrow_schema(self.read().schema)
+
+    def claim(self, state: DeltaState, stream: StreamId) -> DeltaState:
+        """Note the stream's lease, unless the table has it; the table's state then.
+
+        Args:
+            state: a state of the table.
+            stream: the stream that writes it.
+
+        Raises:
+            LeaseLostError: it was written under a newer lease.
+        """
+        require_newest(self.path, state.lease, stream.lease)
+        if not stream.lease or state.lease == stream.lease:
+            return state
+        app, metadata = f"tailrace/{stream.query}/lease", json.dumps({"lease": stream.lease})
+        self.begin().claim(CommitMark(app, stream.lease, stream.query, metadata, stream.lease))
+        new = self.state()
+        assert new is not None
+        return new
 
     # ---- schema --------------------------------------------------------------------------------------
 
@@ -182,7 +205,15 @@ class DeltaTable:
 
     @contextmanager
     def marked(self, mark: CommitMark) -> Iterator[None]:
-        """Give commits of the session this mark."""
+        """Give commits of the session this mark.
+
+        Raises:
+            LeaseLostError: the table was written under a newer lease. One that is noted after a statement has
+                begun makes Delta refuse its commit.
+        """
+        state = self.state() if mark.lease else None
+        if state is not None:
+            require_newest(self.path, state.lease, mark.lease)
         conf = {
             "spark.databricks.delta.write.txnAppId": mark.app,
             "spark.databricks.delta.write.txnVersion": str(mark.version),
@@ -240,6 +271,11 @@ class DeltaTable:
         held = state.properties if state is not None else {}
         deletes = held.get("delta.enableDeletionVectors") == "true"
         return self.is_direct() and deletes and held.get("delta.enableChangeDataFeed") != "true"
+
+
+def of_lease(stream: StreamId) -> dict[str, str]:
+    """The properties by which a new table has the stream's lease."""
+    return {LEASE: str(stream.lease)} if stream.lease else {}
 
 
 def path_of(file: Mapping[str, Any], root: str) -> str:

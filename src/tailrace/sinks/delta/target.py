@@ -31,7 +31,7 @@ from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.seen import SeenKeys, of_shard
 from tailrace.sinks.delta.shared import has_several_sources, joins, owner_of, source_property
-from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names, of_lease
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
@@ -77,10 +77,11 @@ class Point:
     batch: int
     end: object
 
-    def mark(self, app: str, query: str, **metadata: str) -> CommitMark:
-        """The mark of a commit that brings a target up to this point."""
-        text = json.dumps({"batch": self.batch, "end": self.end, **metadata}, separators=(",", ":"))
-        return CommitMark(app, self.batch, query, text)
+    def mark(self, app: str, stream: StreamId, **metadata: str) -> CommitMark:
+        """The mark of a commit of `stream` that brings a target up to this point."""
+        lease = {"lease": stream.lease} if stream.lease else {}
+        text = json.dumps({"batch": self.batch, "end": self.end, **lease, **metadata}, separators=(",", ":"))
+        return CommitMark(app, self.batch, stream.query, text, stream.lease)
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ class DeltaTarget:
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
         }
-        return Pending(DeltaTable(self.session, changes_path(self.own_root, self.path)), properties)
+        table = DeltaTable(self.session, changes_path(self.own_root, self.path))
+        return Pending(table, properties, self.stream)
 
     @property
     def pending_batches(self) -> Mapping[int, int]:
@@ -253,7 +255,7 @@ class DeltaTarget:
         state = self.table.state()
         if state is not None:
             self._require_own(state)
-            self._note(state)
+            self._note(self.table.claim(state, self.stream))
             self._follow_former(batch, [], tables)
             self.columns = self._columns.held() if self.table.is_direct() else None
 
@@ -272,7 +274,7 @@ class DeltaTarget:
     ) -> None:
         point = Point(batch.id, batch.end)
         app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
-        mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
+        mark = point.mark(app, self.stream, table=str(part.table), part=part.kind)
         is_merged = self.layout.merges and part.kind != SNAPSHOT
         if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
             return
@@ -352,9 +354,9 @@ class DeltaTarget:
             refresh: the table and its reading; the target exists.
         """
         reread, table, shard = refresh.reread, refresh.table, refresh.shard
-        state, point = self._state(), Point(batch.id, batch.end)
+        state, point = self.table.claim(self._state(), self.stream), Point(batch.id, batch.end)
         app = f"tailrace/{self.stream.query}/{_in_setting(str(table))}/{REREAD}/end"
-        mark = point.mark(app, self.stream.query, table=str(table), part=f"end of {REREAD}")
+        mark = point.mark(app, self.stream, table=str(table), part=f"end of {REREAD}")
         if state.transactions.get(mark.app, -1) >= mark.version:
             return
         columns = self.layout.columns(self.table.schema())
@@ -407,7 +409,7 @@ class DeltaTarget:
         """
         if not self.pending:
             return
-        state = self._state()
+        state = self.table.claim(self._state(), self.stream)
         mark = self._merge_mark(point)
         merged = state.transactions.get(mark.app, -1)
         if any(batch > merged for batch in self.pending.batches):
@@ -428,7 +430,7 @@ class DeltaTarget:
         self.pending.forget(self._merge_mark(point))
 
     def _merge_mark(self, point: Point) -> CommitMark:
-        return point.mark(f"tailrace/{self.stream.query}/merge", self.stream.query, part="merge")
+        return point.mark(f"tailrace/{self.stream.query}/merge", self.stream, part="merge")
 
     # ---- the table -----------------------------------------------------------------------------------
 
@@ -448,6 +450,7 @@ class DeltaTarget:
             batch.creates(self.name, tables)
             self.table.set(source_property(self.source), self.stream.query)
             state = self._state()
+        state = self.table.claim(state, self.stream)
         self._note(state)
         return state
 
@@ -502,6 +505,7 @@ class DeltaTarget:
         properties = {
             "tailrace.stream": owner_of(self.source, self.stream),
             "tailrace.pipeline": self.stream.pipeline,
+            **of_lease(self.stream),
             **({} if self.source is None else {source_property(self.source): self.stream.query}),
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
@@ -569,7 +573,7 @@ class DeltaTarget:
             self.pending.lose(self._columns.held().names, self._own, mark)
 
     def _column_mark(self) -> CommitMark:
-        return self._point.mark(f"tailrace/{self.stream.query}/columns", self.stream.query, part="columns")
+        return self._point.mark(f"tailrace/{self.stream.query}/columns", self.stream, part="columns")
 
     def _follow(self, part: TableBatch) -> pa.Schema:
         """Change the table to fit a part's schemas; the source's columns that it has then."""
@@ -607,7 +611,7 @@ class DeltaTarget:
         if self.pending:
             self.merge_pending(Point(max(self.pending.batches), None))
         app = f"tailrace/{self.stream.query}/text/{_in_setting(','.join(texts))}"
-        mark = self._point.mark(app, self.stream.query, part="text")
+        mark = self._point.mark(app, self.stream, part="text")
         try:
             self.table.become_text(texts, self.layout.within, mark)
         except AnalysisException as error:

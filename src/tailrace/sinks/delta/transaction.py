@@ -16,8 +16,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
 
+#: The property with the newest lease under which a table was written (`sinks.lease`).
+LEASE = "tailrace.lease"
 #: How Delta names a violated CHECK constraint.
 _CHECK = re.compile(r"CHECK constraint (\S+) \(")
 
@@ -35,6 +38,11 @@ class DeltaState:
     properties: Mapping[str, str]
     transactions: Mapping[str, int]
     version: int
+
+    @property
+    def lease(self) -> int:
+        """The newest lease under which it was written; 0: none."""
+        return int(self.properties.get(LEASE, "0"))
 
 
 def delta_state(session: SparkSession, path: str) -> DeltaState | None:
@@ -96,12 +104,14 @@ class CommitMark:
         version: the version of its `txn`: the batch's number.
         query: the stream's id.
         metadata: the commit's `userMetadata`, JSON.
+        lease: the lease under which it is made; 0: none.
     """
 
     app: str
     version: int
     query: str
     metadata: str
+    lease: int = 0
 
 
 class DeltaTransaction:
@@ -152,8 +162,30 @@ class DeltaTransaction:
         written = self._transaction.writeFiles(rows._jdf)
         return [json.loads(file.json())["add"] for file in _each(written)]
 
+    def claim(self, mark: CommitMark) -> None:
+        """Note the mark's lease in the table: all commits that began before are refused from now on.
+
+        Delta refuses a commit if the table's metadata has changed since it began.
+
+        Raises:
+            LeaseLostError: the table was written under a newer one.
+        """
+        metadata = self.metadata()
+        noted = int(metadata["configuration"].get(LEASE, "0"))
+        require_newest(self._path, noted, mark.lease)
+        if noted < mark.lease:
+            self.alter({**metadata, "configuration": metadata["configuration"] | {LEASE: str(mark.lease)}})
+            self.commit([], mark)
+
     def commit(self, actions: Sequence[str], mark: CommitMark) -> None:
-        """Commit `actions` (JSON texts) with `mark`."""
+        """Commit `actions` (JSON texts) with `mark`.
+
+        Raises:
+            LeaseLostError: the table was written under a newer lease.
+        """
+        if mark.lease:
+            noted = self._transaction.metadata().configuration().get(LEASE)
+            require_newest(self._path, int(noted.get()) if noted.isDefined() else 0, mark.lease)
         delta = self._jvm.org.apache.spark.sql.delta
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
         listed = self._jvm.java.util.ArrayList()

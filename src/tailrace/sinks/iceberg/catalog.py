@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import requests
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table, TableProperties
 
 from tailrace.config.secret import hidden, resolve_all
 from tailrace.config.sinks import IcebergSettings
@@ -138,6 +139,15 @@ def _answered_by_hive(settings: IcebergSettings, ask: Callable[..., Any]) -> Cal
                 raise
 
     return asked
+
+
+def tried_once(table: Table) -> Table:
+    """A table whose next commit is made once, or not at all if another one came first.
+
+    pyiceberg repeats an append behind another writer's commit, which may have brought the same batch.
+    """
+    table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"  # of this copy: no commit sends it
+    return table
 
 
 def table_name(settings: IcebergSettings, target: str) -> str:

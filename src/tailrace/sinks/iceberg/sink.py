@@ -37,7 +37,7 @@ from tailrace.model.key import no_key
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.iceberg.catalog import answered, open_catalog, table_name
+from tailrace.sinks.iceberg.catalog import answered, open_catalog, table_name, tried_once
 from tailrace.sinks.iceberg.change_log import correction_files, left_keys
 from tailrace.sinks.iceberg.columns import (
     can_follow,
@@ -55,6 +55,7 @@ from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
 from tailrace.sinks.iceberg.seen import SEEN, SeenFiles
 from tailrace.sinks.iceberg.text_columns import become_text
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
@@ -87,6 +88,8 @@ from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import absolute, is_local
 
 STREAM, _MODE, BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
+#: The newest lease under which a table was written (`sinks.lease`).
+_LEASE = "tailrace.lease"
 _TARGET, _KEY = "tailrace.target", "tailrace.key"
 
 
@@ -365,6 +368,7 @@ class _Target:
         if settings.optimize_interval is not None:
             with self.lock:
                 table = self.catalog.load_table(self._identifier)
+            self._require_lease(table)
             with _transient_conflicts(self.name):
                 compact(self.batch.spark, table, settings.optimize_interval, now, self.lock)
         if settings.expire_interval is not None:
@@ -393,7 +397,11 @@ class _Target:
         other = table.properties.get(_TARGET, self.name)
         if other != self.name:
             raise same_path_error(self.name, other, table.location())
+        self._require_lease(table)
         return table
+
+    def _require_lease(self, table: Table) -> None:
+        require_newest(self.name, int(table.properties.get(_LEASE, "0")), self.batch.stream.lease)
 
     def _former(self) -> Table | None:
         """This stream's table with a name from before names were escaped."""
@@ -430,9 +438,16 @@ class _Target:
                 _MODE: str(self.mode),
                 "tailrace.pipeline": self.batch.stream.pipeline,
                 _TARGET: self.name,
+                **self._lease,
                 "write.metadata.delete-after-commit.enabled": "true",
             },
         )
+
+    @property
+    def _lease(self) -> dict[str, str]:
+        """The lease of the stream, as a property."""
+        lease = self.batch.stream.lease
+        return {_LEASE: str(lease)} if lease else {}
 
     @property
     def _own(self) -> list[str]:
@@ -612,11 +627,12 @@ class _Target:
             STREAM: self.batch.stream.query,
             BATCH: str(self.batch.id),
             "tailrace.end": json.dumps(self.batch.end, separators=(",", ":")),
+            **self._lease,
         }
         metadata, readings = table.metadata, seen.write()
         added = [described(table.io, metadata, path) for path in self._added]
-        with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
-            transaction.set_properties({BATCH: str(self.batch.id)})
+        with _transient_conflicts(self.name), self.lock, tried_once(table).transaction() as transaction:
+            transaction.set_properties({BATCH: str(self.batch.id), **self._lease})
             if key and table.properties.get(_KEY) != json.dumps(key):
                 transaction.set_properties({_KEY: json.dumps(key)})
             if readings is not None:
@@ -624,12 +640,12 @@ class _Target:
             elif SEEN in table.properties:
                 transaction.remove_properties(SEEN)
             update = transaction.update_snapshot(snapshot_properties=properties)
-            if added or self._removed:
-                with update.overwrite() if self._removed else update.merge_append() as snapshot:
-                    for file in added:
-                        snapshot.append_data_file(file)
-                    for file in self._removed:
-                        snapshot.delete_data_file(file)
+            # a snapshot in any case: it makes the catalog refuse the commit if another one came first
+            with update.overwrite() if self._removed else update.merge_append() as snapshot:
+                for file in added:
+                    snapshot.append_data_file(file)
+                for file in self._removed:
+                    snapshot.delete_data_file(file)
 
 
 def _has_delete_files(target: str, why: str) -> SinkError:

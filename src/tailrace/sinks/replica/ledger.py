@@ -1,7 +1,8 @@
 """The ledger: Tailrace's own tables in a replica's database, stored with the targets.
 
     _tailrace             a row per target: its stream, its schema, the last batch begun (and by which
-                          attempt), the last batch done, and the stream offset after that batch
+                          attempt), the last batch done, the stream offset after that batch, and the newest
+                          lease under which it was written (`sinks.lease`)
     _tailrace_units       a row per target and unit: the last batch that the unit has written; and a row per
                           target and table of keys (`seen`) that exists
     _tailrace_quarantine  rows that the database rejected
@@ -22,24 +23,29 @@ Every attempt to write a batch stores a new *epoch* when it begins, and the tran
 the row with the epoch. So a task left over from an earlier attempt, still waiting for its server long after
 its driver died, commits before the new attempt begins or not at all.
 
+A batch is begun under a lease only if the target has none that is newer. From then on its epoch shuts out
+whoever had an older lease.
+
 A small batch is begun by the task that writes it (`one_pass`), under an epoch that the driver has stored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.errors import TransientSinkError
+from tailrace.errors import SinkError, TransientSinkError
 from tailrace.sinks.base import StreamId
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, plain
 from tailrace.sinks.replica.dialect import Dialect, TableName, WriteSession
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.network import sensible
 
 NEVER = -1
+_LEASE = "lease bigint NOT NULL DEFAULT 0"
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class Entry:
         begun: the last batch begun.
         done: the last batch written.
         layout: digest of the division of batch `begun` into units.
+        lease: the newest lease under which it was written; 0: none.
     """
 
     target: str
@@ -61,6 +68,15 @@ class Entry:
     begun: int
     done: int
     layout: str
+    lease: int
+
+    def require_owner(self, stream: StreamId) -> None:
+        """Refuse a process that has lost its lease.
+
+        Raises:
+            LeaseLostError: another owner has written the target.
+        """
+        require_newest(self.target, self.lease, stream.lease)
 
 
 @dataclass(frozen=True)
@@ -98,10 +114,11 @@ class Ledger:
     # ---- the driver ----------------------------------------------------------------------------------
 
     def create(self, session: WriteSession) -> None:
-        """Create the tables that do not exist."""
+        """Create the tables that do not exist, and what earlier versions of Tailrace did not need."""
         d = self.dialect
         name, text = d.name_type, d.text_type
         if session.columns(TableName(d.ledger_schema, "_tailrace_quarantine")):
+            self._add_lease(session)
             return
         for statement in d.create_schema(d.ledger_schema):
             session.run(statement)
@@ -109,7 +126,7 @@ class Ledger:
             f"CREATE TABLE IF NOT EXISTS {self.targets} (target {name} NOT NULL PRIMARY KEY,"
             f" stream {name} NOT NULL, pipeline {name} NOT NULL, shape {text} NOT NULL,"
             f" begun bigint NOT NULL, done bigint NOT NULL, epoch {name} NOT NULL, layout {name} NOT NULL,"
-            f" position {text} NULL)"
+            f" position {text} NULL, {_LEASE})"
         )
         session.run(
             f"CREATE TABLE IF NOT EXISTS {self.units} (target {name} NOT NULL, unit {name} NOT NULL,"
@@ -121,6 +138,16 @@ class Ledger:
             f" refused_column {name} NOT NULL, reason {name} NOT NULL, row_key {text} NOT NULL,"
             f" change_row {text} NOT NULL, noted timestamp DEFAULT CURRENT_TIMESTAMP)"
         )
+
+    def _add_lease(self, session: WriteSession) -> None:
+        table = self.own_table("_tailrace")
+        if "lease" in session.columns(table):
+            return
+        try:
+            session.run(f"ALTER TABLE {self.targets} ADD COLUMN {_LEASE}")
+        except SinkError:
+            if "lease" not in session.columns(table):  # else another pipeline has just done it
+                raise
 
     def own_tables(self, session: WriteSession, prefix: str) -> list[str]:
         """The tables in the ledger's schema whose names begin with `prefix`."""
@@ -137,7 +164,7 @@ class Ledger:
     ) -> dict[str, Entry]:
         """The entries of targets that have one, by target; `lock` locks their rows."""
         sql = (
-            f"SELECT target, stream, shape, begun, done, layout FROM {self.targets}"
+            f"SELECT target, stream, shape, begun, done, layout, lease FROM {self.targets}"
             f" WHERE target IN ({self._listed(targets)}) ORDER BY target"
         )
         found = session.run(self.dialect.locking(sql, shared=False) if lock else sql)
@@ -150,6 +177,7 @@ class Ledger:
                     int(row[3]),
                     int(row[4]),
                     str(row[5]),
+                    int(row[6]),
                 )
                 for row in found
             }
@@ -158,8 +186,9 @@ class Ledger:
         """Record that the stream owns a new target."""
         values = self._listed((target, stream.query, stream.pipeline, schema.to_json()))
         session.run(
-            f"INSERT INTO {self.targets} (target, stream, pipeline, shape, begun, done, epoch, layout)"
-            f" VALUES ({values}, {NEVER}, {NEVER}, '', '')"
+            f"INSERT INTO {self.targets}"
+            " (target, stream, pipeline, shape, begun, done, epoch, layout, lease)"
+            f" VALUES ({values}, {NEVER}, {NEVER}, '', '', {stream.lease})"
         )
 
     def store_schema(self, session: WriteSession, schema: TargetSchema) -> None:
@@ -177,6 +206,7 @@ class Ledger:
         layouts: Mapping[str, str],
         units: Mapping[str, Sequence[str]],
         *,
+        lease: int = 0,
         is_fenced: bool = False,
     ) -> frozenset[str]:
         """Begin a batch, in a transaction of its own: it shuts out the tasks of earlier attempts.
@@ -187,16 +217,20 @@ class Ledger:
             epoch: identifies this attempt.
             layouts: each target's layout.
             units: each target's units.
+            lease: the lease under which it is written; 0: none.
             is_fenced: whether `set_epoch` has stored the epoch, and no other may have been stored since.
 
         Returns:
             Targets that may hold rows of the batch without a mark; they need upserts only.
 
         Raises:
+            LeaseLostError: a target was written under a newer lease.
             TransientSinkError: another attempt has begun.
         """
         session.run("BEGIN")
         entries = self.entries(session, layouts, lock=True).values()
+        for entry in entries:
+            require_newest(entry.target, entry.lease, lease)
         for target in layouts if is_fenced else ():
             self.lock_epoch(session, target, epoch)
         replayed = frozenset(e.target for e in entries if e.begun == batch and e.layout != layouts[e.target])
@@ -208,7 +242,7 @@ class Ledger:
             )
         cases = " ".join(f"WHEN {literal(t)} THEN {literal(layout)}" for t, layout in layouts.items())
         session.run(
-            f"UPDATE {self.targets} SET begun = {batch}, epoch = {literal(epoch)},"
+            f"UPDATE {self.targets} SET begun = {batch}, epoch = {literal(epoch)},{_noting(lease)}"
             f" layout = CASE target {cases} END WHERE target IN ({self._listed(layouts)})"
         )
         existing = set(
@@ -221,19 +255,37 @@ class Ledger:
         session.run("COMMIT")
         return replayed
 
-    def set_epoch(self, session: WriteSession, targets: Iterable[str], epoch: str) -> None:
-        """Shut out the tasks of earlier attempts, before a task begins a batch."""
+    def set_epoch(self, session: WriteSession, targets: Iterable[str], epoch: str, *, lease: int = 0) -> None:
+        """Shut out the tasks of earlier attempts, before a task begins a batch.
+
+        Targets that were written under a newer lease stay as they are: `begin` then finds another epoch.
+        """
+        no_newer = f" AND lease <= {lease}" if lease else ""
         session.run(
-            f"UPDATE {self.targets} SET epoch = {self.dialect.literal(epoch)}"
-            f" WHERE target IN ({self._listed(targets)})"
+            f"UPDATE {self.targets} SET{_noting(lease)} epoch = {self.dialect.literal(epoch)}"
+            f" WHERE target IN ({self._listed(targets)}){no_newer}"
         )
 
-    def finish(self, session: WriteSession, batch: int, targets: Iterable[str], position: str | None) -> None:
-        """Record that targets have a batch."""
+    def finish(
+        self,
+        session: WriteSession,
+        batch: int,
+        targets: Collection[str],
+        position: str | None,
+        epoch: str,
+    ) -> None:
+        """Record that targets have a batch.
+
+        Raises:
+            TransientSinkError: another attempt has begun.
+        """
+        literal = self.dialect.literal
         session.run(
-            f"UPDATE {self.targets} SET begun = {batch}, done = {batch},"
-            f" position = {self.dialect.literal(position)} WHERE target IN ({self._listed(targets)})"
+            f"UPDATE {self.targets} SET begun = {batch}, done = {batch}, position = {literal(position)}"
+            f" WHERE target IN ({self._listed(targets)}) AND epoch = {literal(epoch)}"
         )
+        for target in targets:
+            self.lock_epoch(session, target, epoch)
 
     def has_keys(self, session: WriteSession, target: str, table: str) -> bool:
         """Whether a table of keys has been created."""
@@ -341,6 +393,11 @@ class Ledger:
 
     def _listed(self, texts: Iterable[str]) -> str:
         return ", ".join(self.dialect.literal(text) for text in texts)
+
+
+def _noting(lease: int) -> str:
+    """The assignment that notes a lease."""
+    return f" lease = {lease}," if lease else ""
 
 
 def _json(values: Mapping[str, Any] | None) -> str:

@@ -114,7 +114,15 @@ def _task(
         try:
             layouts = dict.fromkeys(units, layout_of(1, []))
             names = {target: [_UNIT] for target in units}
-            attempt.ledger.begin(session, attempt.batch, attempt.epoch, layouts, names, is_fenced=True)
+            attempt.ledger.begin(
+                session,
+                attempt.batch,
+                attempt.epoch,
+                layouts,
+                names,
+                lease=attempt.lease,
+                is_fenced=True,
+            )
             for target, rows in units.items():
                 yield write_unit(task_input, session, target, _UNIT, rows).to_row()
         finally:

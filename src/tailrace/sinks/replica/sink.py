@@ -205,6 +205,7 @@ class ReplicaSink:
             entry = entries.get(name)
             if entry is None or entry.stream != batch.stream.query or entry.done >= batch.id:
                 return None
+            entry.require_owner(batch.stream)
             on_type = self._settings.on_incompatible_type
             needed = schema_for(name, [schemas[table]], entry.schema, batch.following, on_type)
             if not self._schemas.get(name) == entry.schema == needed:
@@ -212,11 +213,12 @@ class ReplicaSink:
         if self._is_whole:
             self._drop_staging_tables(session, ledger, batch.stream.query)
         epoch = uuid.uuid4().hex
-        ledger.set_epoch(session, entries, epoch)
+        ledger.set_epoch(session, entries, epoch, lease=batch.stream.lease)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in entries}
         settings = self._settings
         policy, most = settings.on_refused_row, settings.max_quarantined
-        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), policy, most)
+        lease = batch.stream.lease
+        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), policy, most, lease=lease)
 
     def _commit_pass(self, batch: CellBatch, done: ReplicaPass) -> list[Written]:
         """Finish a batch that one pass has written."""
@@ -254,6 +256,7 @@ class ReplicaSink:
         for name, entry in entries.items():
             if entry.stream != batch.stream.query:
                 raise _not_ours(name, f"a table of stream {entry.stream}", batch.stream)
+            entry.require_owner(batch.stream)
         todo = {
             name: parts
             for name, parts in work.items()
@@ -275,10 +278,10 @@ class ReplicaSink:
             lambda name: session.has_unique_values(tables[name].name),
         )
         self._was_small = plan.is_small
-        epoch = uuid.uuid4().hex
-        replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
+        epoch, lease = uuid.uuid4().hex, batch.stream.lease
+        replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units, lease=lease)
         policy, most = self._settings.on_refused_row, self._settings.max_quarantined
-        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, most, readings)
+        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, most, readings, lease)
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
         else:
@@ -339,7 +342,7 @@ class ReplicaSink:
             ledger.add_quarantined(session, result.refused)
         for name in attempt.readings:
             _delete_others(session, ledger, attempt, name)
-        ledger.finish(session, batch.id, attempt.tables, _position(batch))
+        ledger.finish(session, batch.id, attempt.tables, _position(batch), attempt.epoch)
         session.run("COMMIT")
         _note_quarantined(batch, results)
         if attempt.readings:
@@ -694,12 +697,12 @@ def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, attempt: Ba
     """Record that targets have a batch, one by one."""
     for name in attempt.tables:
         if name not in attempt.readings:
-            ledger.finish(session, batch.id, [name], _position(batch))
+            ledger.finish(session, batch.id, [name], _position(batch), attempt.epoch)
         else:
             session.run("BEGIN")
             ledger.lock_epoch(session, name, attempt.epoch)
             _delete_others(session, ledger, attempt, name)
-            ledger.finish(session, batch.id, [name], _position(batch))
+            ledger.finish(session, batch.id, [name], _position(batch), attempt.epoch)
             session.run("COMMIT")
             failpoint("sink.reread")
         failpoint("sink.table")

@@ -64,6 +64,7 @@ class BatchAttempt:
         policy: what to do with rejected rows.
         most_quarantined: how many rows of a source table may be in quarantine.
         readings: by target: its tables that are read again.
+        lease: the lease under which it is written; 0: none.
     """
 
     dialect: Dialect
@@ -74,6 +75,7 @@ class BatchAttempt:
     policy: RefusedRow
     most_quarantined: int
     readings: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
+    lease: int = 0
 
     @property
     def ledger(self) -> Ledger:
