@@ -385,10 +385,9 @@ class DeltaSink:
             state = delta_state(SparkSession.active(), below(self._path, path))
             if state is not None and state.properties.get("tailrace.mode") == self._layout.mode:
                 held = state.properties
-                query = held.get("tailrace.stream" if self._source is None else source_property(self._source))
-                return (
-                    None if query is None else StreamId(held.get("tailrace.pipeline", ""), query, self._lease)
-                )
+                own = "tailrace.stream" if self._source is None else source_property(self._source)
+                pipeline = held.get("tailrace.pipeline", "")
+                return StreamId(pipeline, held[own], self._lease) if own in held else None
         return None
 
 
