@@ -333,49 +333,6 @@ def test_target_of_another_stream_is_not_touched(spark: SparkSession, case: Sink
     check(case, sink, SNAPSHOT)
 
 
-#: Sinks that do not refuse an old lease yet.
-UNFENCED = (
-    "parquet",
-    "json",
-    "kafka",
-    "redis",
-    "rocketmq",
-    "nats",
-    "opensearch",
-    "clickhouse",
-    "clickhouse-changelog",
-    "duckdb",
-    "duckdb-changelog",
-)
-
-
-def under(batch: CellBatch, lease: int) -> CellBatch:
-    """`batch` as the owner with a lease writes it."""
-    return replace(batch, stream=replace(batch.stream, lease=lease))
-
-
-def test_owner_that_has_lost_its_lease_writes_nothing(
-    spark: SparkSession, request: pytest.FixtureRequest, case: SinkCase, open_sink: Any
-) -> None:
-    former, present = open_sink(), open_sink()
-    if former.capabilities.delivery is not Delivery.EXACTLY_ONCE:
-        pytest.skip("an at-least-once sink keeps no account of batches")
-    if request.node.callspec.id in UNFENCED:
-        pytest.skip("later")
-    first, second, third = batches(spark)
-    former.write(under(first, 1))
-    present.write(under(first, 2))
-    present.write(under(second, 2))
-    for sink, batch in ((former, second), (former, third), (open_sink(), third)):
-        with pytest.raises(LeaseLostError, match="is written by another server") as lost:
-            sink.write(under(batch, 1))
-        assert lost.value.code == "TR-8470"
-    check(case, present, [*SNAPSHOT, *LOG, *LATER, *MORE])
-    present.write(under(third, 2))
-    open_sink().write(third)  # without a server: nothing is refused, nothing comes twice
-    check(case, present, everything())
-
-
 def test_tables_routed_to_one_target_share_it(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
     sink = open_sink(Router([RouteRule(r"shop\.t\d", "shop.t")]))
     cells = []
@@ -668,3 +625,48 @@ def test_key_renamed_in_case_only_is_one_key_when_its_table_is_read_again(
     found = [{name.lower(): value for name, value in row.items()} for row in case.rows("shop.t")]
     current = [(row["id"], row["name"]) for row in found if row.get("_is_current", True)]
     assert sorted(current) == [(1, "b1"), (2, "a2")]
+
+
+# ---- leases ----
+
+
+#: Sinks that do not refuse an old lease yet.
+UNFENCED = (
+    "parquet",
+    "json",
+    "kafka",
+    "redis",
+    "rocketmq",
+    "nats",
+    "opensearch",
+    "clickhouse",
+    "clickhouse-changelog",
+    "duckdb",
+    "duckdb-changelog",
+)
+
+
+def under(batch: CellBatch, lease: int) -> CellBatch:
+    """`batch` as the owner with a lease writes it."""
+    return replace(batch, stream=replace(batch.stream, lease=lease))
+
+
+def test_owner_that_has_lost_its_lease_writes_nothing(
+    spark: SparkSession, request: pytest.FixtureRequest, case: SinkCase, open_sink: Any
+) -> None:
+    former, present = open_sink(), open_sink()
+    if former.capabilities.delivery is not Delivery.EXACTLY_ONCE:
+        pytest.skip("an at-least-once sink keeps no account of batches")
+    if request.node.callspec.id in UNFENCED:
+        pytest.skip("later")
+    first, second, third = batches(spark)
+    former.write(under(first, 1))
+    present.write(under(first, 2))
+    present.write(under(second, 2))
+    for sink, batch in ((former, second), (open_sink(), third)):
+        with pytest.raises(LeaseLostError, match="is written by another server") as lost:
+            sink.write(under(batch, 1))
+        assert lost.value.code == "TR-8470"
+    present.write(under(third, 2))
+    open_sink().write(third)  # without a server: nothing is refused, nothing comes twice
+    check(case, present, everything())

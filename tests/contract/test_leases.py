@@ -1,0 +1,154 @@
+"""Owners that lose their lease in the middle of what they do: nothing of theirs is committed any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, ReplicaTransaction, WriteMode
+from tailrace.errors import LeaseLostError, TransientSinkError
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
+from tailrace.sinks.delta.transaction import CommitMark, delta_conflict
+from tailrace.sinks.iceberg import sink as iceberg
+from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.replica.ledger import Entry, Ledger
+from tailrace.sinks.replica.sink import ReplicaSink, open_dialect
+from tailrace.sinks.route import Router
+from tests.support.cells import STREAM, cell_batch
+from tests.support.changes import BIGINT, TEXT, changes, table
+from tests.support.sinks.iceberg import open_table, table_rows
+from tests.support.sinks.replica import replica_target
+
+SCHEMA = table(("id", BIGINT), ("name", TEXT), key=("id",))
+EVERYTHING = Router([])
+FORMER, PRESENT = (replace(STREAM, lease=lease) for lease in (1, 2))
+
+
+def batch(spark: SparkSession, number: int, stream: Any) -> CellBatch:
+    row = {"id": 1, "name": f"of {number}"}
+    if number == 0:
+        return cell_batch(spark, 0, [("snapshot", changes(SCHEMA, [("r", None, row)]))], stream)
+    before = {"id": 1, "name": f"of {number - 1}"}
+    return cell_batch(spark, number, [("log", changes(SCHEMA, [("u", before, row)], first=number))], stream)
+
+
+def test_delta_refuses_what_began_before_a_newer_lease_and_what_begins_after(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    held = DeltaTable(spark, str(tmp_path / "t"))
+    held.create(TableDefinition(pa.schema([("id", pa.int64())]), of_lease(FORMER)))
+    mark = CommitMark("app", 1, STREAM.query, "{}", FORMER.lease)
+    begun, state = held.begin(), held.state()
+    assert state is not None
+    assert held.claim(state, PRESENT).lease == 2
+    with pytest.raises(Py4JJavaError) as refused:
+        begun.commit([], mark)
+    assert "MetadataChanged" in (delta_conflict(refused.value) or "")
+    with pytest.raises(LeaseLostError):
+        held.begin().commit([], mark)
+    with pytest.raises(LeaseLostError):
+        held.append_rows(pa.RecordBatch.from_pylist([{"id": 1}]), mark)
+    with pytest.raises(LeaseLostError), held.marked(mark):
+        pass
+    with pytest.raises(LeaseLostError):
+        held.claim(state, FORMER)
+    assert held.read().count() == 0
+    after = held.state()
+    assert after is not None
+    assert "app" not in after.transactions
+
+
+def test_delta_sink_without_its_lease_merges_nothing_when_it_ends(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = DeltaSettings(str(tmp_path), WriteMode.UPSERT, merge_interval=3600)
+    former, present = DeltaSink(settings, EVERYTHING), DeltaSink(settings, EVERYTHING)
+    for number in (0, 1):
+        former.write(batch(spark, number, FORMER))
+    present.write(batch(spark, 2, PRESENT))
+    version = DeltaTable(spark, str(tmp_path / "shop.t")).state()
+    with pytest.raises(LeaseLostError):
+        former.close()
+    with pytest.raises(LeaseLostError):
+        DeltaSink(settings, EVERYTHING, lease=1).close()  # a run that had no batch
+    assert DeltaTable(spark, str(tmp_path / "shop.t")).state() == version
+    assert present.pending_rows == 2
+    present.close()
+    assert [row.name for row in spark.read.format("delta").load(str(tmp_path / "shop.t")).collect()] == [
+        "of 2"
+    ]
+
+
+def test_iceberg_appends_no_batch_that_another_owner_has_just_appended(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = IcebergSettings(str(tmp_path), WriteMode.CHANGELOG)
+    commit = iceberg._Target._commit
+
+    def after_the_other(self: Any, *given: Any) -> None:
+        monkeypatch.undo()
+        with closing(IcebergSink(settings, EVERYTHING)) as present:
+            present.write(batch(spark, 1, PRESENT))
+        commit(self, *given)
+
+    with closing(IcebergSink(settings, EVERYTHING)) as former:
+        former.write(batch(spark, 0, FORMER))
+        monkeypatch.setattr(iceberg._Target, "_commit", after_the_other)
+        with pytest.raises(TransientSinkError, match="was not committed"):
+            former.write(batch(spark, 1, FORMER))
+        with pytest.raises(LeaseLostError):
+            former.write(batch(spark, 1, FORMER))
+    assert [row["name"] for row in table_rows(tmp_path, "shop.t").sort_by("_seq").to_pylist()] == [
+        "of 0",
+        "of 1",
+    ]
+    with open_table(tmp_path, "shop.t") as held:
+        leases = [snapshot.summary["tailrace.lease"] for snapshot in held.snapshots() if snapshot.summary]
+    assert leases == ["1", "2"]
+
+
+@pytest.mark.parametrize("product", ["mysql", "postgres"])
+def test_replica_of_an_older_version_gets_leases_and_refuses_a_late_end(
+    spark: SparkSession, request: pytest.FixtureRequest, product: str
+) -> None:
+    target = replica_target(request, product, ReplicaTransaction.PARTS)
+    with closing(ReplicaSink(target.settings, EVERYTHING)) as sink:
+        sink.write(batch(spark, 0, STREAM))
+    target.execute(f"ALTER TABLE {target.notes}._tailrace DROP COLUMN lease")
+    with closing(ReplicaSink(target.settings, EVERYTHING)) as sink:
+        sink.write(batch(spark, 1, FORMER))
+    dialect = open_dialect(target.settings, "mysql")
+    ledger, layout, units = Ledger(dialect), {"shop.t": "layout"}, {"shop.t": ["b0"]}
+    with closing(dialect.connect()) as session:
+
+        def entry() -> Entry:
+            return ledger.entries(session, ["shop.t"])["shop.t"]
+
+        assert (entry().lease, entry().done) == (1, 1)
+        ledger.begin(session, 2, "former", layout, units, lease=1)
+        ledger.begin(session, 2, "present", layout, units, lease=2)
+        ledger.finish(session, 2, ["shop.t"], None, "present")
+        ledger.begin(session, 3, "present again", layout, units, lease=2)
+        with pytest.raises(TransientSinkError, match="another run"):
+            ledger.finish(session, 2, ["shop.t"], None, "former")
+        ledger.set_epoch(session, ["shop.t"], "former again", lease=1)
+        ledger.lock_epoch(session, "shop.t", "present again")
+        with pytest.raises(LeaseLostError):
+            ledger.begin(session, 3, "former again", layout, units, lease=1)
+        session.run("ROLLBACK")
+        assert (entry().begun, entry().done, entry().lease) == (3, 2, 2)
+    assert noted(target.rows("_tailrace")) == {"shop.t": 2}
+
+
+def noted(rows: list[Mapping[str, Any]]) -> dict[str, int]:
+    return {row["target"]: row["lease"] for row in rows}
