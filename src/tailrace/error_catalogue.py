@@ -3484,9 +3484,11 @@ CATALOGUE = {
         (LeaseLostError,),
         "The target has a commit under a newer lease than this process has: the process was stopped or cut "
         "off, and another server runs its pipeline now.",
-        "Nothing: the other server writes what this one was about to write. If the control plane's database "
-        "was restored from an old copy, or a pipeline was moved to another control plane, leases begin at "
-        "lower numbers than targets have: create the subscription anew.",
+        "Nothing: the other server writes what this one was about to write. If no other server runs it, the "
+        "control plane's database was restored from an old copy, or the pipeline was moved to another control "
+        "plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER TABLE ... "
+        "UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in `_tailrace/changes`; "
+        "Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
     ),
     "TR-8442": Condition(
         "a command does not know the server, or its token",

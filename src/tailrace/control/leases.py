@@ -35,6 +35,8 @@ LEASE_S = 10.0
 RENEW_S = 2.5
 
 _S = 1_000_000
+#: More owners than a subscription ever has.
+_MOST_OWNERS = 10**9
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Lease:
     name: str
     server: str
     number: int
+
+    @property
+    def in_targets(self) -> int:
+        """Its number in targets: above those of a subscription that was removed, and had the same stream."""
+        return self.subscription_id * _MOST_OWNERS + self.number
 
 
 def claim(connection: Connection, server: str, most: int) -> list[tuple[Subscription, Lease]]:

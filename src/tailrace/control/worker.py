@@ -225,7 +225,7 @@ class StreamReport:
     @property
     def lease(self) -> int:
         """See `Fence`."""
-        return self._lease.number
+        return self._lease.in_targets
 
     def begin(self, batch_id: int, end: Mapping[str, Any]) -> None:
         """See `Fence`."""

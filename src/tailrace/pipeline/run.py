@@ -96,7 +96,7 @@ def _run(
         log_file=log_file,
         extra_conf=settings.spark,
     )
-    sink = make_sinks(pipeline)
+    sink = make_sinks(pipeline, lease=fence.lease)
     try:
         with code_for_tasks(session, pipeline.functions_path):
             Functions(pipeline.functions).require(session)

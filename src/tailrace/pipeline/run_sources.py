@@ -159,8 +159,8 @@ def run_sources(
     with ExitStack() as stack:
         for pipeline in pipelines:
             make_directories(pipeline)
-            sink = make_sinks(pipeline, shared)
             fence = (fences or {}).get(pipeline.source_name) or Open()
+            sink = make_sinks(pipeline, shared, lease=fence.lease)
             runs.append(SourceRun(pipeline, sink, watchers[pipeline.source_name], fence=fence))
             runs[-1].check()
         for each in runs:
