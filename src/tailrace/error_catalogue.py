@@ -3479,6 +3479,7 @@ CATALOGUE = {
         (ControlError,),
         "An error that Tailrace does not know was raised.",
         "The traceback is in the server's log. Please report it.",
+    ),
     "TR-8470": Condition(
         "a target is written by another server",
         (LeaseLostError,),
