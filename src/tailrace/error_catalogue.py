@@ -3486,9 +3486,10 @@ CATALOGUE = {
         "The target has a commit under a newer lease than this process has: the process was stopped or cut "
         "off, and another server runs its pipeline now.",
         "Nothing: the other server writes what this one was about to write. If no other server runs it, the "
-        "control plane's database was restored from an old copy, or the pipeline was moved to another control "
-        "plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER TABLE ... "
-        "UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in `_tailrace/changes`; "
+        "control plane's database was restored from an old copy, or the pipeline was moved to another "
+        "control plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER "
+        "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
+        "`_tailrace/changes`; "
         "Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
     ),
     "TR-8442": Condition(
