@@ -3480,18 +3480,6 @@ CATALOGUE = {
         "An error that Tailrace does not know was raised.",
         "The traceback is in the server's log. Please report it.",
     ),
-    "TR-8470": Condition(
-        "a target is written by another server",
-        (LeaseLostError,),
-        "The target has a commit under a newer lease than this process has: the process was stopped or cut "
-        "off, and another server runs its pipeline now.",
-        "Nothing: the other server writes what this one was about to write. If no other server runs it, the "
-        "control plane's database was restored from an old copy, or the pipeline was moved to another "
-        "control plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER "
-        "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
-        "`_tailrace/changes`; "
-        "Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
-    ),
     "TR-8442": Condition(
         "a command does not know the server, or its token",
         (ConfigError,),
@@ -3511,6 +3499,7 @@ CATALOGUE = {
         "There is none, or two have one name.",
         "Give each file a name of its own: the file's, or `pipeline.name`.",
     ),
+<<<<<<< HEAD
     "TR-8460": Condition(
         "a form is not of this session",
         (ControlError,),
@@ -3541,6 +3530,19 @@ CATALOGUE = {
         (ControlError,),
         "Scope `read` looks, `operate` pauses, resumes and retries, `admin` does everything.",
         "Sign in with a token of another scope.",
+=======
+    "TR-8470": Condition(
+        "a target is written by another server",
+        (LeaseLostError,),
+        "The target has a commit under a newer lease than this process has: the process was stopped or cut "
+        "off, and another server runs its pipeline now.",
+        "Nothing: the other server writes what this one was about to write. If no other server runs it, the "
+        "control plane's database was restored from an old copy, or the pipeline was moved to another "
+        "control plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER "
+        "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
+        "`_tailrace/changes`; "
+        "Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
+>>>>>>> d96aff38 (errors: put TR-8470 in its place)
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
