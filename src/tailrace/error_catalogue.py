@@ -3499,7 +3499,6 @@ CATALOGUE = {
         "There is none, or two have one name.",
         "Give each file a name of its own: the file's, or `pipeline.name`.",
     ),
-<<<<<<< HEAD
     "TR-8460": Condition(
         "a form is not of this session",
         (ControlError,),
@@ -3530,7 +3529,7 @@ CATALOGUE = {
         (ControlError,),
         "Scope `read` looks, `operate` pauses, resumes and retries, `admin` does everything.",
         "Sign in with a token of another scope.",
-=======
+    ),
     "TR-8470": Condition(
         "a target is written by another server",
         (LeaseLostError,),
@@ -3540,9 +3539,7 @@ CATALOGUE = {
         "control plane's database was restored from an old copy, or the pipeline was moved to another "
         "control plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER "
         "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
-        "`_tailrace/changes`; "
-        "Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
->>>>>>> d96aff38 (errors: put TR-8470 in its place)
+        "`_tailrace/changes`; Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
