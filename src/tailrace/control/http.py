@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -54,11 +55,6 @@ class HttpServer:
         for path in (certificate, key):
             if path is not None and not path.is_file():
                 raise ConfigError(f"file `{path}` does not exist", code="TR-8428")
-        self._socket = _bound(host, port, address)
-        shown = f"[{host}]" if ":" in host else host
-        scheme = "http" if certificate is None else "https"
-        #: Where it answers.
-        self.url = f"{scheme}://{shown}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -69,7 +65,20 @@ class HttpServer:
             ssl_certfile=None if certificate is None else str(certificate),
             ssl_keyfile=None if key is None else str(key),
         )
-        config.load()  # fails here, not in the thread, if the certificate cannot be read
+        try:
+            config.load()  # fails here, not in the thread
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"certificate `{certificate}` or key `{key}` cannot be used",
+                str(error),
+                "needed: PEM files that belong together, the key without a password",
+                code="TR-8428",
+            ) from None
+        self._socket = _bound(host, port, address)
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if certificate is None else "https"
+        #: Where it answers.
+        self.url = f"{scheme}://{shown}:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True

@@ -61,6 +61,15 @@ def test_addresses_that_cannot_be_served_are_refused(address: str) -> None:
     assert refused.value.code in ("TR-8427", "TR-8428")
 
 
+def test_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+    _, key = Authority(tmp_path).sign("server")
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    with pytest.raises(ConfigError, match="cannot be used") as refused:
+        HttpServer(application(), "127.0.0.1:0", broken, key)
+    assert refused.value.code == "TR-8428"
+
+
 def test_certificate_without_key_is_refused(tmp_path: Path) -> None:
     certificate, _ = Authority(tmp_path).sign("server")
     for given in ((certificate, None), (certificate, tmp_path / "none.key")):
