@@ -126,12 +126,13 @@ def begin_batch(connection: Connection, lease: Lease, source: str, batch: int, e
     _lock(connection, lease)
     stream = and_(streams.c.subscription_id == lease.subscription_id, streams.c.source == source)
     row = connection.execute(select(streams).where(stream)).one_or_none()
-    values = {"begun_batch": batch, "begun_end": end, "begun_lease": lease.number}
+    digest = hashlib.sha256(end.encode()).hexdigest()
+    values = {"begun_batch": batch, "begun_digest": digest, "begun_lease": lease.number}
     if row is None:
         new = {"subscription_id": lease.subscription_id, "source": source, **values}
         connection.execute(insert(streams).values(**new))
         return
-    if batch < row.begun_batch or (batch == row.begun_batch and end != row.begun_end):
+    if batch < row.begun_batch or (batch == row.begun_batch and digest != row.begun_digest):
         raise StateError(
             f"the checkpoint of subscription `{lease.name}` is not the one of its last owner",
             f"batch {row.begun_batch} was begun, and the checkpoint has "

@@ -6,7 +6,7 @@ A report names its lease: what an owner that lost it says is dropped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,13 @@ class TableReport:
 
 
 def report(
-    connection: Connection, lease: Lease, stage: Stage, tables: Sequence[TableReport], source: str = ""
+    connection: Connection,
+    lease: Lease,
+    stage: Stage,
+    tables: Sequence[TableReport],
+    source: str = "",
+    *,
+    changed: Collection[str] | None = None,
 ) -> None:
     """Replace what is known of the tables of one source, and move the subscription on its way.
 
@@ -65,6 +71,7 @@ def report(
         stage: where on its way the stream is.
         tables: all tables of the source.
         source: one of the file's `sources`; "": it has one.
+        changed: the tables that are written; None: all. Others are only kept.
 
     Raises:
         LeaseLostError: another server may run the subscription.
@@ -92,6 +99,8 @@ def report(
     if gone:
         connection.execute(delete(progress).where(stream, of.table_name.in_(gone)))
     for table in tables:
+        if changed is not None and table.table not in changed and table.table in known:
+            continue
         values = _values(table)
         if table.table in known:
             connection.execute(update(progress).where(stream, of.table_name == table.table).values(**values))

@@ -4,7 +4,8 @@
     after a batch      that all sinks have it, likewise
     every RENEW_S      the lease is renewed
     when it may end    the process and all its children are killed, by the worker's own clock
-    once a second      progress is reported; at the end, how the run has ended
+    once a second      progress is reported: tables that changed, all of them less often if they are many;
+                       at the end, how the run has ended
 
 The worker renews its lease itself: it goes on while its server stands still, and ends when its server has
 ended (the server's end of the pipe on its standard input is closed).
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -50,6 +51,8 @@ _log = logging.getLogger(__name__)
 VARIABLE = "TAILRACE_LEASE"
 #: How often progress is reported at most, seconds.
 _REPORT_S = 1.0
+#: Rows of tables that are written a second at most, of those whose position alone is new.
+_ROWS_S = 50
 #: How often the worker looks whether its lease may have ended, seconds.
 _LOOK_S = 0.1
 #: Connections of a worker: one for batches, one for renewing, one for reports.
@@ -140,7 +143,7 @@ class Worker:
             return
         try:
             for stream in self._streams:
-                stream.report()
+                stream.report(whole=True)
             with self._database.begin() as connection:
                 if error is None and self._stop.is_set():
                     leases.release(connection, self._lease)
@@ -220,6 +223,9 @@ class StreamReport:
         self._lock = threading.Lock()
         self._news: tuple[StreamOffset, int | None] | None = None
         self._changes = Counter[str]()
+        #: The tables as they were reported last, but for their positions; when all of them were.
+        self._told: dict[str, TableReport] = {}
+        self._whole_s = float("-inf")
         self._before = self._found_changes()
 
     @property
@@ -264,8 +270,11 @@ class StreamReport:
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
 
-    def report(self) -> None:
+    def report(self, *, whole: bool = False) -> None:
         """Write what is new into the database.
+
+        Args:
+            whole: whether to write all tables, however many they are.
 
         Raises:
             LeaseLostError: another server may run the subscription.
@@ -292,8 +301,16 @@ class StreamReport:
             )
             for table in table_statuses(offset, complete_us)
         ]
+        now_s = _now_s()
+        is_whole = whole or now_s - self._whole_s >= len(tables) / _ROWS_S
+        told = {table.table: replace(table, position=None, complete_us=None) for table in tables}
+        changed = {name for name, table in told.items() if is_whole or self._told.get(name) != table}
         with self._database.begin() as connection:
-            progress.report(connection, self._lease, stage_of(offset), tables, self._source)
+            progress.report(connection, self._lease, stage_of(offset), tables, self._source, changed=changed)
+        self._told = told
+        if not is_whole:
+            return
+        self._whole_s = now_s
         with self._lock:
             if self._news is news:
                 self._news = None

@@ -165,6 +165,10 @@ class Checkpoint:
                 found.append(self._batch(_of_replaced(name)[0], text, True))
         return found
 
+    def _found(self, number: int, committed: bool) -> PlannedBatch | None:
+        text = self._root.read(f"offsets/{number}")
+        return None if text is None else self._batch(number, text, committed)
+
     def _batch(self, number: int, text: str, committed: bool) -> PlannedBatch:
         end = _end(text, self.path)
         planned_ms = int(json.loads(text.splitlines()[1]).get("batchTimestampMs", 0))
@@ -175,17 +179,14 @@ class Checkpoint:
         batches = self._numbers("offsets")
         if not batches:
             return None
-        end = self.end_of(batches[-1])
-        assert end is not None
-        return PlannedBatch(batches[-1], end, self.is_done(batches[-1]))
+        return self._found(batches[-1], self.is_done(batches[-1]))
 
     def last_committed(self) -> PlannedBatch | None:
         """The newest batch that the sink has, None if there is none."""
         last = self.last()
         if last is None or last.committed:
             return last
-        end = self.end_of(last.id - 1) if last.id else None
-        return None if end is None else PlannedBatch(last.id - 1, end, True)
+        return self._found(last.id - 1, True) if last.id else None
 
     def set_end(self, end: dict[str, Any], number: int | None = None) -> str:
         """Let the stream continue from `end`: the newest batch then ends there.

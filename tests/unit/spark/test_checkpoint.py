@@ -19,6 +19,9 @@ def test_last_committed_batch_is_the_newest_that_the_sink_has(
     for name, numbers, text in (("offsets", planned, '{{"n":{}}}'), ("commits", committed, "{{}}")):
         (tmp_path / name).mkdir()
         for number in numbers:
-            (tmp_path / name / str(number)).write_text(f"v1\n{{}}\n{text.format(number)}")
+            (tmp_path / name / str(number)).write_text(
+                f'v1\n{{"batchTimestampMs":{number + 70}}}\n{text.format(number)}'
+            )
     found = Checkpoint(str(tmp_path)).last_committed()
-    assert found == (None if expected is None else PlannedBatch(expected, {"n": expected}, True))
+    batch = None if expected is None else PlannedBatch(expected, {"n": expected}, True, expected + 70)
+    assert found == batch

@@ -46,7 +46,7 @@ def upgrade() -> None:
         sa.Column("subscription_id", _ID, nullable=False),
         sa.Column("source", _name(128), nullable=False),
         sa.Column("begun_batch", sa.BigInteger, nullable=False),
-        sa.Column("begun_end", _LONG, nullable=False),
+        sa.Column("begun_digest", sa.String(64), nullable=False),
         sa.Column("begun_lease", sa.BigInteger, nullable=False),
         sa.Column("done_batch", sa.BigInteger),
         sa.Column("done_lease", sa.BigInteger),
