@@ -24,7 +24,7 @@ _TABLE = "tailrace_table"
 _NO_TAILRACE = re.compile(
     r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
     r"|port number from tailrace\.spark\.daemon's stdout"
-    r"|ModuleNotFoundError: No module named '(tailrace|pyspark_tailrace)\b"
+    r"|ModuleNotFoundError: No module named '(tailrace|pyspark_tailrace|numpy|pyarrow)\b"
 )
 
 
