@@ -138,8 +138,8 @@ def begin_batch(connection: Connection, lease: Lease, source: str, batch: int, e
             f"batch {row.begun_batch} was begun, and the checkpoint has "
             + (f"batch {batch} next" if batch < row.begun_batch else "another end of it"),
             "all servers must reach the same checkpoint: a path on shared storage, or in an object store. "
-            "If it was restored from a copy: restore the newest one; if that is lost, delete the subscription "
-            "and create it anew: it then says what its targets need",
+            "If it was restored from a copy: restore the newest one; if that is lost, delete the "
+            "subscription and create it anew: it then says what its targets need",
             code="TR-8421",
         )
     connection.execute(update(streams).where(stream).values(**values))
