@@ -3530,6 +3530,13 @@ CATALOGUE = {
         "Scope `read` looks, `operate` pauses, resumes and retries, `admin` does everything.",
         "Sign in with a token of another scope.",
     ),
+    "TR-8465": Condition(
+        "the checkpoint of a subscription cannot be read",
+        (StateError,),
+        "The server that was asked cannot reach the checkpoint, may not read it, or is older than the "
+        "Tailrace that has written it.",
+        "All servers must reach the checkpoint as the same user, and have one version of Tailrace.",
+    ),
     "TR-8470": Condition(
         "a target is written by another server",
         (LeaseLostError,),

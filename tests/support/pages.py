@@ -89,15 +89,17 @@ def token_of(database: ControlDatabase, scope: Scope) -> str:
         return tokens.create(connection, "ann", f"{scope}-{number}", scope)[1]
 
 
-def control(database: ControlDatabase) -> Control:
+def control(database: ControlDatabase, data_dir: Path = Path("/nowhere")) -> Control:
     """The control plane of a database, which allows what FILE needs."""
-    return Control(database, Path("/nowhere"), Policy(hosts=("*.example",), look_up=lambda _: ()))
+    return Control(database, data_dir, Policy(hosts=("*.example",), look_up=lambda _: ()))
 
 
 @contextmanager
-def browsing(database: ControlDatabase, scope: Scope | None = Scope.ADMIN) -> Iterator[Browser]:
+def browsing(
+    database: ControlDatabase, scope: Scope | None = Scope.ADMIN, data_dir: Path = Path("/nowhere")
+) -> Iterator[Browser]:
     """A browser at the pages of a database, signed in with a scope; None: not signed in."""
-    with TestClient(create_app(control(database)), follow_redirects=False) as client:
+    with TestClient(create_app(control(database, data_dir)), follow_redirects=False) as client:
         browser = Browser(client)
         yield browser if scope is None else browser.sign_in(token_of(database, scope))
 

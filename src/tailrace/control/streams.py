@@ -5,10 +5,13 @@ All of it is read from, or written beside, the subscription's checkpoint; it nee
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import pyarrow as pa
 
 from tailrace.config.load import chosen
 from tailrace.config.model import Pipeline
@@ -19,6 +22,7 @@ from tailrace.control.subscriptions import Subscription
 from tailrace.errors import StateError
 from tailrace.pipeline import table_requests
 from tailrace.pipeline.offset_history import history_lines
+from tailrace.pipeline.schema_history import RecordedChange, schema_history
 from tailrace.pipeline.status import status as look
 from tailrace.spark import object_stores
 from tailrace.spark.checkpoint import Checkpoint, is_local
@@ -37,8 +41,8 @@ def status(control: Control, name: str) -> dict[str, Any]:
         TailraceError: its checkpoint cannot be read.
     """
     found = {}
-    for pipeline in _all(control, control.get(name)):
-        with _reaching(pipeline):
+    for pipeline in pipelines_of(control, control.get(name)):
+        with reaching(pipeline):
             found[pipeline.source_name] = look(pipeline).to_json()
     return found
 
@@ -54,18 +58,18 @@ def resync(
 ) -> str:
     """Read tables again, in place; returns the request's id. See `table_requests.resync`."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         id_ = table_requests.resync(pipeline, tables, where, _arguments(name, pipeline))
-    _note(control, actor, pipeline, "resync", request=id_, tables=list(tables), where=where)
+    note_request(control, actor, pipeline, "resync", request=id_, tables=list(tables), where=where)
     return id_
 
 
 def park(control: Control, actor: str, name: str, tables: Sequence[str], *, source: str | None = None) -> str:
     """Leave tables out until they are resumed; returns the request's id."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         id_ = table_requests.park(pipeline, tables)
-    _note(control, actor, pipeline, "park", request=id_, tables=list(tables))
+    note_request(control, actor, pipeline, "park", request=id_, tables=list(tables))
     return id_
 
 
@@ -80,9 +84,9 @@ def resume_tables(
 ) -> str:
     """Go on with parked tables; returns the request's id. See `table_requests.resume`."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         id_ = table_requests.resume(pipeline, tables, _arguments(name, pipeline), replay=replay)
-    _note(control, actor, pipeline, "resume_tables", request=id_, tables=list(tables), replay=replay)
+    note_request(control, actor, pipeline, "resume_tables", request=id_, tables=list(tables), replay=replay)
     return id_
 
 
@@ -91,9 +95,9 @@ def resume_sink(
 ) -> list[str] | None:
     """Go on with a parked sink; returns the tables that it lacks, None: all."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         tables = table_requests.resume_sink(pipeline, sink)
-    _note(control, actor, pipeline, "resume_sink", sink=sink)
+    note_request(control, actor, pipeline, "resume_sink", sink=sink)
     return tables
 
 
@@ -109,17 +113,32 @@ def signal(
 ) -> str:
     """Send a signal; returns its id. See `table_requests.send_signal`."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         sent = table_requests.send_signal(pipeline, kind, data, id_)
     # its data may hold a condition with a value of a row
-    _note(control, actor, pipeline, "signal", request=sent, type=kind)
+    note_request(control, actor, pipeline, "signal", request=sent, type=kind)
     return sent
+
+
+def schema_changes(control: Control, name: str) -> list[tuple[str, RecordedChange]]:
+    """The schema changes that a subscription's checkpoints hold, with their sources, the newest first.
+
+    Raises:
+        ControlError: there is no such subscription.
+        TailraceError: its file or its checkpoint cannot be read.
+    """
+    found = []
+    for pipeline in pipelines_of(control, control.get(name)):
+        with reaching(pipeline), reading(pipeline):
+            found.append([(pipeline.source_name, one) for one in schema_history(pipeline.checkpoint)])
+    # clocks may differ: those of one source stay in the order of its log
+    return list(heapq.merge(*found, key=lambda one: one[1].at_ms, reverse=True))
 
 
 def offset(control: Control, name: str, source: str | None = None) -> dict[str, Any] | None:
     """The newest batch of a stream, its end and what is parked; None: it has none yet."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         last = Checkpoint(pipeline.checkpoint).last()
         parked = table_requests.parked_now(pipeline)
     if last is None:
@@ -144,7 +163,7 @@ def offset(control: Control, name: str, source: str | None = None) -> dict[str, 
 def offset_history(control: Control, name: str, last: int, source: str | None = None) -> list[str]:
     """What the newest batches have read, as lines of text; see `tailrace offsets history`."""
     pipeline = _one(control, name, source)
-    with _reaching(pipeline):
+    with reaching(pipeline):
         return history_lines(pipeline, last)
 
 
@@ -188,7 +207,12 @@ def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str
     return whole.decode("utf-8", "replace"), begin + len(whole)
 
 
-def _all(control: Control, subscription: Subscription) -> tuple[Pipeline, ...]:
+def pipelines_of(control: Control, subscription: Subscription) -> tuple[Pipeline, ...]:
+    """A subscription's pipeline, once for each of its sources, with the packages that it needs.
+
+    Raises:
+        ConfigError: the file is wrong, or not allowed on this server, or a package is missing.
+    """
     found = control.pipelines(subscription.spec, subscription.name)
     for pipeline in found:
         pipeline.require_extras()
@@ -196,7 +220,7 @@ def _all(control: Control, subscription: Subscription) -> tuple[Pipeline, ...]:
 
 
 def _one(control: Control, name: str, source: str | None) -> Pipeline:
-    return chosen(_all(control, control.get(name)), source)
+    return chosen(pipelines_of(control, control.get(name)), source)
 
 
 def _arguments(name: str, pipeline: Pipeline) -> str:
@@ -204,7 +228,7 @@ def _arguments(name: str, pipeline: Pipeline) -> str:
 
 
 @contextmanager
-def _reaching(pipeline: Pipeline) -> Iterator[None]:
+def reaching(pipeline: Pipeline) -> Iterator[None]:
     """Object stores are reached with the pipeline's settings inside."""
     if all(map(is_local, pipeline.paths)):
         yield
@@ -214,7 +238,22 @@ def _reaching(pipeline: Pipeline) -> Iterator[None]:
         yield
 
 
-def _note(control: Control, actor: str, pipeline: Pipeline, kind: str, **values: Any) -> None:
+@contextmanager
+def reading(pipeline: Pipeline) -> Iterator[None]:
+    """Errors of the file system that holds the checkpoint are ours inside."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(
+            f"checkpoint `{pipeline.checkpoint}` cannot be read",
+            getattr(error, "strerror", None) or type(error).__name__,
+            "all servers must reach the checkpoint, as the same user",
+            code="TR-8465",
+        ) from None
+
+
+def note_request(control: Control, actor: str, pipeline: Pipeline, kind: str, **values: Any) -> None:
+    """Put what somebody asked of a stream into the audit."""
     name = pipeline.settings.name if pipeline.named is None else pipeline.named.pipeline
     after = {"source": pipeline.source_name, **values}
     with control.database.begin() as connection:

@@ -42,9 +42,9 @@ from tailrace.printable import printable
 from tailrace.private import make_private_directory
 from tailrace.sinks.base import Written
 from tailrace.spark.checkpoint import Checkpoint, absolute, is_local
+from tailrace.verify.comparable import is_comparable
 from tailrace.verify.outcomes import Job, Outcomes, Tables
 from tailrace.verify.tables import unsettled
-from tailrace.verify.targets import is_comparable
 from tailrace.verify.worker import Task
 from tailrace.verify.worker_process import WorkerProcess
 

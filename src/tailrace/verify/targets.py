@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,34 +16,21 @@ from tailrace.config.sinks import (
     DeltaSettings,
     DuckDbSettings,
     IcebergSettings,
-    MySqlSettings,
     OpenSearchSettings,
-    PostgresSettings,
     SinkSettings,
     WriteMode,
 )
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import ConfigError
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.delta.shared import own_root
 from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Directory, PlannedBatch, absolute
 from tailrace.verify.checksum import Checksums, Shards
+from tailrace.verify.comparable import compared_sink
 from tailrace.verify.opensearch import OpenSearchTargets
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
-
-#: The settings of sinks that can be verified.
-VerifiableSettings: TypeAlias = (
-    DeltaSettings
-    | IcebergSettings
-    | MySqlSettings
-    | PostgresSettings
-    | OpenSearchSettings
-    | ClickHouseSettings
-    | DuckDbSettings
-)
 
 
 class ComparedTarget(Protocol):
@@ -140,44 +127,11 @@ def targets_of(
     return targets, seen[number]
 
 
-def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> VerifiableSettings:
-    """The first sink that can be verified.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    for sink in sinks:
-        if (found := _verifiable(sink, source)) is not None:
-            return found
-    raise ConfigError(
-        f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta, Iceberg, DuckDB, OpenSearch, ClickHouse, and replicas in a database of the"
-        " source's kind",
-        "use one of these sinks; `tailrace resync` reads tables again without comparing them",
-        code="TR-8103",
-    )
-
-
-def is_comparable(sink: SinkSettings, source: SourceOptions) -> bool:
-    """Whether the targets of a sink can be verified."""
-    return _verifiable(sink, source) is not None
-
-
 def needs_spark(sink: SinkSettings) -> bool:
     """Whether the targets of a sink are read by Spark."""
     return isinstance(sink, DeltaSettings) or (
         isinstance(sink, IcebergSettings) and sink.mode is WriteMode.CHANGELOG
     )
-
-
-def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
-    if isinstance(
-        sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings | DuckDbSettings
-    ):
-        return sink
-    if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
-        return sink
-    return None
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,14 @@ def test_no_page_is_shown_to_nobody_and_no_form_taken_without_its_token(filled: 
     app = create_app(control(filled))
     found = set(pages_of(app.routes))
     assert len(found) > 15
-    fields = {"name": "x", "spec": SPEC, "version": "1", "table": "AHNob3Aub3JkZXJz", "token": "x"}
+    fields = {
+        "name": "x",
+        "spec": SPEC,
+        "version": "1",
+        "table": "AHNob3Aub3JkZXJz",
+        "token": "x",
+        "how": "verify",
+    }
     choices = {"name": "shop", "action": "resume"}
     with TestClient(app, follow_redirects=False) as nobody, browsing(filled) as somebody:
         for method, path in sorted(found - public):

@@ -6,6 +6,9 @@
     signing_in   sign in, sign out
     listing      pipelines, servers, audit
     one          a pipeline
+    comparing    its tables against their targets: verify, repair
+    schema_changes   its schema changes
+    references   tables in forms
     edit         create and change
     starts       what a new file begins with
     overview     what they show: queries
@@ -29,7 +32,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
 
 from tailrace.control.operations import Control
-from tailrace.control.pages import edit, listing, one, signing_in
+from tailrace.control.pages import comparing, edit, listing, one, schema_changes, signing_in
 from tailrace.control.pages.rendering import ASSETS
 from tailrace.control.pages.site import PageRoute, Site
 
@@ -55,7 +58,7 @@ def router(control: Control, stopping: threading.Event | None = None) -> APIRout
 
     pages = APIRouter(route_class=PageRoute, lifespan=lifespan, include_in_schema=False)
     pages.add_api_route("/assets/{name}", _asset, methods=["GET"])
-    for module in (signing_in, listing, edit, one):
+    for module in (signing_in, listing, edit, comparing, schema_changes, one):
         pages.include_router(module.routes(site))
     return pages
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
@@ -18,12 +16,13 @@ from tailrace.control.audit import Event, read_events
 from tailrace.control.operations import Control
 from tailrace.control.pages.listing import PageNumber, ShownEvent, difference
 from tailrace.control.pages.overview import PAGE, Overview, WantedTables, overview_of, tables_page
+from tailrace.control.pages.references import named, reference
 from tailrace.control.pages.site import PageRoute, Site, live, part, show, to
 from tailrace.control.pages.topology import Picture, picture
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import TailraceError
 
 
 class _TableRequest(Protocol):
@@ -161,7 +160,7 @@ def routes(site: Site) -> APIRouter:
         form_token: Annotated[str, Form()] = "",
     ) -> Response:
         viewer = site.acting(request, form_token, Scope.OPERATE)
-        source, table_name = _named(table)
+        source, table_name = named(table)
         ask = _ON_TABLE[action]
         ask(site.control, viewer.name, name, [table_name], source=source or None)
         return to(request, f"/pipelines/{quote(name, safe='')}?done={action}-table")
@@ -205,7 +204,7 @@ def _shown(site: Site, row: Overview, table: TableReport) -> ShownTable:
             row.subscription.id, table.source, table.table, table.rows, table.estimated
         )
     behind = None if table.complete_us is None else max(0, row.now_us - table.complete_us)
-    return ShownTable(table, _reference(table.source, table.table), behind, left)
+    return ShownTable(table, reference(table.source, table.table), behind, left)
 
 
 def _picture(known: _Known) -> tuple[Picture | None, TailraceError | None]:
@@ -219,21 +218,3 @@ def _wanted(
     text: Annotated[str, Query(max_length=300)] = "", show: str = "all", page: PageNumber = 1
 ) -> WantedTables:
     return WantedTables(text, show if show in ("parked", "reading") else "all", page)
-
-
-def _reference(source: str, table: str) -> str:
-    """Browsers change line ends in forms, so names are not put there as they are."""
-    return base64.urlsafe_b64encode(f"{source}\0{table}".encode()).decode().rstrip("=")
-
-
-def _named(reference: str) -> tuple[str, str]:
-    try:
-        text = base64.urlsafe_b64decode(reference + "=" * (-len(reference) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        text = ""
-    source, separator, table = text.partition("\0")
-    if not separator:
-        raise ConfigError(
-            "the table in the form is wrong", "it was not made by a page of ours", code="TR-8463"
-        )
-    return source, table

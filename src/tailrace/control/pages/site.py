@@ -237,9 +237,8 @@ def to(request: Request, path: str) -> RedirectResponse:
 
 
 def _to_sign_in(request: Request) -> Response:
-    if request.url.path.startswith("/live/") or request.headers.get("accept", "").startswith(
-        "application/json"
-    ):
+    is_part = request.url.path.startswith("/live/") or "hx-request" in request.headers
+    if is_part or request.headers.get("accept", "").startswith("application/json"):
         return Response(status_code=401)
     response = to(request, "/sign-in")
     if request.method == "GET" and request.url.path != "/":

@@ -4,11 +4,13 @@
 // ---- questions ----
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!form.dataset.confirm || form.dataset.confirmed) return;
+  const button = event.submitter;
+  const asked = button?.dataset.confirm ? button.dataset : form.dataset;
+  if (!asked.confirm || form.dataset.confirmed) return;
   event.preventDefault();
   const dialog = document.getElementById("confirm");
-  document.getElementById("confirm-text").textContent = form.dataset.confirm;
-  document.getElementById("confirm-yes").textContent = form.dataset.yes;
+  document.getElementById("confirm-text").textContent = asked.confirm;
+  document.getElementById("confirm-yes").textContent = asked.yes;
   dialog.returnValue = "no";
   dialog.showModal();
   dialog.addEventListener("close", () => {
@@ -16,7 +18,7 @@ document.addEventListener("submit", (event) => {
     form.dataset.confirmed = "yes";
     // a list that came meanwhile has another form in its place
     if (!form.isConnected) { form.hidden = true; document.body.append(form); }
-    form.requestSubmit();
+    form.requestSubmit(button);
   }, { once: true });
 });
 
@@ -28,6 +30,12 @@ document.addEventListener("htmx:sseBeforeMessage", (event) => {
   const part = event.target;
   const dialog = document.getElementById("confirm");
   if (part.querySelector("details[open]") || (dialog.open && part.querySelector("form"))) event.preventDefault();
+});
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const part = event.detail.target;
+  const dialog = document.getElementById("confirm");
+  if (part.querySelector("input:checked") || (dialog.open && part.querySelector("form"))) event.detail.shouldSwap = false;
 });
 
 // ---- plots ----
