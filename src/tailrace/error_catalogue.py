@@ -3531,7 +3531,7 @@ CATALOGUE = {
         "Sign in with a token of another scope.",
     ),
     "TR-8465": Condition(
-        "the checkpoint of a subscription cannot be read",
+        "the checkpoint of a subscription cannot be reached or read",
         (StateError,),
         "The server that was asked cannot reach the checkpoint, may not read it, or is older than the "
         "Tailrace that has written it.",

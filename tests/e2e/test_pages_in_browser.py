@@ -307,7 +307,7 @@ sink: {{type: delta, path: lake/shop}}
             page.get_by_label("Pipeline file").fill(spec.replace("tables:", "tabels:"))
             page.locator("#findings").get_by_text(re.compile("tabels")).wait_for()
             page.get_by_label("Pipeline file").fill(spec)
-            page.locator("#findings").get_by_text("The file is in order").wait_for()
+            page.locator("#findings").get_by_text("The file is valid").wait_for()
             page.get_by_role("button", name="Find tables").click()
             page.locator("#findings").get_by_text(f"{name}.orders").wait_for()
             page.get_by_role("button", name="Check the source").click()

@@ -243,9 +243,9 @@ def reading(pipeline: Pipeline) -> Iterator[None]:
     """Errors of the file system that holds the checkpoint are ours inside."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise StateError(
-            f"checkpoint `{pipeline.checkpoint}` cannot be read",
+            f"checkpoint `{pipeline.checkpoint}` cannot be reached",
             getattr(error, "strerror", None) or type(error).__name__,
             "all servers must reach the checkpoint, as the same user",
             code="TR-8465",

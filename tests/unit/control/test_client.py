@@ -130,7 +130,7 @@ def test_a_change_made_meanwhile_is_not_lost(served: Served, monkeypatch: pytest
 def test_subscriptions_are_listed_described_and_exported(served: Served, tmp_path: Path) -> None:
     run("apply", "-f", served.file("a"), "--yes")
     assert [line.split()[:3] for line in run("get").splitlines()] == [
-        ["NAME", "STAGE", "ASKED"],
+        ["NAME", "STAGE", "DESIRED"],
         ["a", "register", "run"],
     ]
     assert json.loads(run("get", "--json"))[0]["name"] == "a"
@@ -142,7 +142,7 @@ def test_subscriptions_are_listed_described_and_exported(served: Served, tmp_pat
     assert json.loads(run("apply", "-f", tmp_path / "out", "--json"))[0]["action"] == "keep"
 
 
-def test_subscriptions_are_paused_resumed_and_removed(served: Served) -> None:
+def test_subscriptions_are_paused_resumed_and_deleted(served: Served) -> None:
     run("apply", "-f", served.file("a"), "--yes")
     assert "a: pause" in run("pause", "a")
     assert "a: run" in run("resume", "a")

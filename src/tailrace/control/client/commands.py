@@ -116,7 +116,7 @@ def get(name: str | None, *, stage: str | None, as_json: bool, **where: Any) -> 
     if as_json:
         click.echo(json.dumps(found if name is None else found[0]))
         return
-    rows = [("NAME", "STAGE", "ASKED", "OWNER", "VERSION", "CHANGED")]
+    rows = [("NAME", "STAGE", "DESIRED", "OWNER", "VERSION", "CHANGED")]
     rows += [
         (
             one["name"],
@@ -230,11 +230,11 @@ def retry(name: str, *, as_json: bool, **where: Any) -> None:
 @_yes_option
 @client_options
 def delete(name: str, *, yes: bool, **where: Any) -> None:
-    """Remove a subscription that is paused or cancelled; its checkpoint and targets stay."""
+    """Delete a subscription that is paused or cancelled; its checkpoint and targets stay."""
     if not yes:
-        click.confirm(f"Remove subscription {name}?", abort=True, err=True)
+        click.confirm(f"Delete subscription {name}?", abort=True, err=True)
     client(**where).send("DELETE", of_subscription(name))
-    click.echo(f"{printable(name)}: removed")
+    click.echo(f"{printable(name)}: deleted")
 
 
 @click.command()

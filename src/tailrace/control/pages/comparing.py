@@ -189,9 +189,11 @@ def _result(sink: str, known: Comparison | None, *, is_owned: bool) -> Result:
     if known.found:
         notes.append(f"before its repair: {known.found:,}")
     if known.is_open:
-        notes.append("is being compared" if is_owned else "was interrupted")
+        notes.append(
+            "is being compared" if is_owned else "was interrupted: it begins again when the pipeline runs"
+        )
     if known.request is not None:
-        notes.append("rows are read again, and compared then")
+        notes.append("its rows are being read again, to be compared then")
     if known.reason:
         notes.append(f"not compared now: {known.reason}")
     return Result(sink, word, tone, notes, known)
@@ -233,6 +235,9 @@ def _chosen(references: Sequence[str]) -> Mapping[str, Sequence[str]]:
         chosen.setdefault(source, []).append(table)
     if not chosen:
         raise ConfigError(
-            "no table is chosen", None, "choose tables in the list, or all of them", code="TR-8463"
+            "no table is selected",
+            None,
+            "select tables in the list, or use the buttons for all of them",
+            code="TR-8463",
         )
     return chosen

@@ -44,13 +44,13 @@ _EVENTS = 10
 _DONE = {
     "pause": "Asked to pause.",
     "resume": "Asked to run.",
-    "retry": "It is tried again.",
+    "retry": "Retrying now.",
     "cancel": "Cancelled.",
     "park-table": "Asked to park the table; the pipeline does it with its next batch.",
     "resume-table": "Asked to resume the table; the pipeline does it with its next batch.",
     "resync-table": "Asked to read the table again; the pipeline does it with its next batch.",
-    "created": "Created. A server takes it within seconds.",
-    "changed": "Changed. Its server starts it anew with the new file.",
+    "created": "Created. A server will take it within seconds.",
+    "changed": "Changed. Its server restarts it with the new file.",
 }
 
 

@@ -59,7 +59,7 @@ def routes(site: Site) -> APIRouter:
                 raise ControlError(
                     "the token is not known",
                     "it is wrong, or has ended",
-                    "see that it is whole; tailrace token list",
+                    "check that all of it was copied; see the tokens: tailrace token list",
                     code="TR-8462",
                 )
         except TailraceError as error:

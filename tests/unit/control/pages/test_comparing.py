@@ -53,7 +53,7 @@ def checkpoint(tmp_path: Path) -> str:
 def press(browser: Browser, how: str, *chosen: str) -> None:
     """Press a button of the page, with the boxes of some tables checked."""
     page = browser.get(PAGE)
-    boxes = dict(re.findall(r'name="table" value="([\w-]+)"[^>]* aria-label="Choose ([^"]*)"', page))
+    boxes = dict(re.findall(r'name="table" value="([\w-]+)"[^>]* aria-label="Select ([^"]*)"', page))
     named = {html.unescape(text): reference for reference, text in boxes.items()}
     fields = {**browser.form(PAGE, ASK), "table": [named[name] for name in chosen], "how": how}
     answer = browser.client.post(ASK, data=fields)
@@ -82,7 +82,7 @@ def test_chosen_tables_and_all_are_asked_for(database: ControlDatabase, tmp_path
     with browsing(database, Scope.OPERATE, tmp_path) as browser:
         odd = next(
             html.unescape(label)
-            for label in re.findall(r'aria-label="Choose ([^"]*)"', browser.get(PAGE))
+            for label in re.findall(r'aria-label="Select ([^"]*)"', browser.get(PAGE))
             if "script" in label
         )
         press(browser, "verify", "shop.b", odd)
@@ -121,9 +121,7 @@ def test_results_are_shown_those_that_differ_first(database: ControlDatabase, tm
         page = browser.get(PAGE)
         filtered = shown(browser.get(f"{PAGE}?text=SHOP.B"))
     rows = shown(page)
-    assert rows[0] == (
-        "shop.b delta different rows that differ: 1,233 2023-11-14 22:13:20 UTC 1\u202f234 1 8"
-    )
+    assert rows[0] == "shop.b delta different rows that differ: 1,233 2023-11-14 22:13:20 UTC 1 234 1 8"
     assert rows[1].startswith("shop.e delta never compared not compared now: <script>alert(1)</script>")
     assert rows[2:] == [
         "shop.a delta equal 2023-11-14 22:13:20 UTC 5 5 7",
@@ -165,23 +163,20 @@ def test_form_of_nobody_else_is_taken(database: ControlDatabase, tmp_path: Path)
     assert not Path(checkpoint(tmp_path)).exists()
 
 
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
+def test_wrong_choice_is_refused(database: ControlDatabase, tmp_path: Path) -> None:
+    create(database)
+    wrong = [
         ({"how": "verify"}, "TR-8463"),
         ({"how": "drop"}, "TR-8463"),
         ({"how": "verify", "table": "%%%"}, "TR-8463"),
         ({"how": "verify", "table": "AG90aGVyLmE"}, "TR-1302"),  # other.a
-    ],
-)
-def test_wrong_choice_is_refused(
-    database: ControlDatabase, tmp_path: Path, fields: dict[str, str], code: str
-) -> None:
-    create(database)
+    ]
     with browsing(database, Scope.ADMIN, tmp_path) as browser:
-        refused = browser.client.post(ASK, data={**browser.form(PAGE, ASK), **fields})
-        assert refused.status_code == 400
-        assert code in refused.text
+        form = browser.form(PAGE, ASK)
+        for fields, code in wrong:
+            refused = browser.client.post(ASK, data={**form, **fields})
+            assert refused.status_code == 400
+            assert code in refused.text
     assert not Path(checkpoint(tmp_path)).exists()
 
 
@@ -205,7 +200,8 @@ def test_cancelled_pipeline_compares_nothing(database: ControlDatabase, tmp_path
         subscriptions.set_desired(connection, "ann", "shop", Desired.CANCEL)
     with browsing(database, Scope.OPERATE, tmp_path) as browser:
         page = browser.get(PAGE)
-    assert ("A cancelled pipeline compares nothing" in page) is (ASK not in page)
+    assert "The pipeline is cancelled" in page
+    assert ASK not in page
 
 
 def test_results_come_by_the_page(database: ControlDatabase, tmp_path: Path) -> None:
