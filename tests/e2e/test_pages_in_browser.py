@@ -35,6 +35,7 @@ from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
 from tailrace.errors import TransientControlError
+from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.support.browser import chromium
 from tests.support.databases import fresh_database
 from tests.support.pages import FILE, HOSTILE, control, fill, token_of
@@ -150,6 +151,8 @@ def test_pages_have_no_barriers_and_look_as_documented(
             "list": "/",
             "pipeline": "/pipelines/shop",
             "failed": "/pipelines/billing",
+            "comparisons": "/pipelines/shop/comparisons",
+            "schema-changes": "/pipelines/shop/schema-changes",
             "new": "/new",
             "edit": "/pipelines/shop/edit",
             "servers": "/servers",
@@ -158,7 +161,7 @@ def test_pages_have_no_barriers_and_look_as_documented(
             "sign-in": "/sign-in",
         }.items():
             page.goto(served.url + path)
-            if path.startswith("/pipelines/shop") and not path.endswith("edit"):
+            if path == "/pipelines/shop":
                 page.wait_for_selector(".plot .u-over")
             if "edit" in name or name == "new":
                 page.wait_for_selector("#findings .badge")
@@ -282,6 +285,37 @@ def test_pipeline_is_cancelled_by_keyboard_alone_and_only_when_asked_twice(
         page.keyboard.press("Enter")
         page.get_by_role("status").filter(has_text="Cancelled.").wait_for()
         assert desired() is Desired.CANCEL
+
+
+def test_selected_tables_are_repaired_when_asked_twice(
+    database: ControlDatabase, browser: Browser, tmp_path: Path
+) -> None:
+    fill(database)
+    requests = RequestDirectory(requests_path(str(tmp_path / "lake/shop/_checkpoint")))
+    with Served(control(database, tmp_path), browser) as served:
+        page = served.page(scope=Scope.OPERATE)
+        page.goto(served.url + "/pipelines/shop")
+        page.locator("#h-comparisons").scroll_into_view_if_needed()
+        part = page.locator("#comparisons")
+        part.get_by_role("checkbox", name="Select shop.carts").check()
+        part.get_by_role("checkbox", name="Select shop.stock").check()
+        part.get_by_role("button", name="Repair selected").click()
+        page.locator("#confirm").get_by_role("button", name="Go back").click()
+        assert not requests.pending()
+        # what is selected stays when the part comes again
+        page.wait_for_timeout(16_000)
+        assert part.locator("input:checked").count() == 2
+        part.get_by_role("button", name="Repair selected").click()
+        page.locator("#confirm-yes").click()
+        page.get_by_role("status").filter(has_text="Asked to repair").wait_for()
+        page.get_by_text("repair, 2 tables").wait_for()
+        page.get_by_role("button", name="Verify all").click()
+        page.get_by_role("status").filter(has_text="Asked to verify").wait_for()
+    signals = [request.signal for request in requests.pending()]
+    assert [(one.type, len(one.data.get("data-collections", ()))) for one in signals if one] == [
+        ("repair", 2),
+        ("verify", 0),
+    ]
 
 
 def test_pipeline_is_made_from_what_the_source_says(

@@ -144,7 +144,7 @@ def test_no_page_is_shown_to_nobody_and_no_form_taken_without_its_token(filled: 
         "version": "1",
         "table": "AHNob3Aub3JkZXJz",
         "token": "x",
-        "how": "verify",
+        "comparison": "verify",
     }
     choices = {"name": "shop", "action": "resume"}
     with TestClient(app, follow_redirects=False) as nobody, browsing(filled) as somebody:

@@ -129,13 +129,13 @@ def routes(site: Site) -> APIRouter:
         request: Request,
         *,
         name: str,
-        how: Annotated[Literal["verify", "repair", "verify-all", "repair-all"], Form()],
+        comparison: Annotated[Literal["verify", "repair", "verify-all", "repair-all"], Form()],
         table: Annotated[list[str] | None, Form(max_length=PAGE)] = None,
         form_token: Annotated[str, Form()] = "",
     ) -> Response:
         viewer = site.acting(request, form_token, Scope.OPERATE)
-        kind: Literal["verify", "repair"] = "verify" if how.startswith("verify") else "repair"
-        if how.endswith("all"):
+        kind: Literal["verify", "repair"] = "verify" if comparison.startswith("verify") else "repair"
+        if comparison.endswith("all"):
             comparisons.compare(site.control, viewer.name, name, kind)
         else:
             for source, names in _chosen(table or []).items():

@@ -50,12 +50,12 @@ def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "lake/shop/_checkpoint")
 
 
-def press(browser: Browser, how: str, *chosen: str) -> None:
+def press(browser: Browser, comparison: str, *chosen: str) -> None:
     """Press a button of the page, with the boxes of some tables checked."""
     page = browser.get(PAGE)
     boxes = dict(re.findall(r'name="table" value="([\w-]+)"[^>]* aria-label="Select ([^"]*)"', page))
     named = {html.unescape(text): reference for reference, text in boxes.items()}
-    fields = {**browser.form(PAGE, ASK), "table": [named[name] for name in chosen], "how": how}
+    fields = {**browser.form(PAGE, ASK), "table": [named[name] for name in chosen], "comparison": comparison}
     answer = browser.client.post(ASK, data=fields)
     assert answer.status_code == 303, answer.text
     assert "Asked to" in browser.get(answer.headers["location"])
@@ -140,8 +140,8 @@ def test_reader_sees_results_and_asks_for_nothing(database: ControlDatabase, tmp
     with browsing(database, Scope.READ, tmp_path) as browser:
         page = browser.get(PAGE)
         form = browser.form("/", "/sign-out")
-        for how in ("verify", "repair", "verify-all", "repair-all"):
-            refused = browser.client.post(ASK, data={**form, "how": how, "table": "AHNob3AuYQ"})
+        for comparison in ("verify", "repair", "verify-all", "repair-all"):
+            refused = browser.client.post(ASK, data={**form, "comparison": comparison, "table": "AHNob3AuYQ"})
             assert refused.status_code == 403
             assert "TR-8464" in refused.text
     assert ASK not in page
@@ -157,7 +157,7 @@ def test_form_of_nobody_else_is_taken(database: ControlDatabase, tmp_path: Path)
             ({}, {}),
             (form, {"origin": "https://elsewhere.example"}),
         ):
-            refused = browser.client.post(ASK, data={**fields, "how": "repair-all"}, headers=headers)
+            refused = browser.client.post(ASK, data={**fields, "comparison": "repair-all"}, headers=headers)
             assert refused.status_code == 403
             assert "TR-8460" in refused.text
     assert not Path(checkpoint(tmp_path)).exists()
@@ -166,10 +166,10 @@ def test_form_of_nobody_else_is_taken(database: ControlDatabase, tmp_path: Path)
 def test_wrong_choice_is_refused(database: ControlDatabase, tmp_path: Path) -> None:
     create(database)
     wrong = [
-        ({"how": "verify"}, "TR-8463"),
-        ({"how": "drop"}, "TR-8463"),
-        ({"how": "verify", "table": "%%%"}, "TR-8463"),
-        ({"how": "verify", "table": "AG90aGVyLmE"}, "TR-1302"),  # other.a
+        ({"comparison": "verify"}, "TR-8463"),
+        ({"comparison": "drop"}, "TR-8463"),
+        ({"comparison": "verify", "table": "%%%"}, "TR-8463"),
+        ({"comparison": "verify", "table": "AG90aGVyLmE"}, "TR-1302"),  # other.a
     ]
     with browsing(database, Scope.ADMIN, tmp_path) as browser:
         form = browser.form(PAGE, ASK)
@@ -185,7 +185,7 @@ def test_pipeline_that_cannot_be_compared_says_why(database: ControlDatabase, tm
     with browsing(database, Scope.OPERATE, tmp_path) as browser:
         page = browser.get(PAGE)
         form = browser.form("/", "/sign-out")
-        refused = browser.client.post(ASK, data={**form, "how": "verify-all"})
+        refused = browser.client.post(ASK, data={**form, "comparison": "verify-all"})
     assert "TR-8103" in page
     assert "none of the sinks can be compared" in page
     assert ASK not in page
