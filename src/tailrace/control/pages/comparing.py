@@ -37,7 +37,7 @@ _DONE = {
 
 
 @dataclass(frozen=True)
-class Result:
+class ShownResult:
     """What is known of a table and its target in one sink.
 
     Args:
@@ -75,7 +75,7 @@ class ComparedTable:
 
     table: TableReport
     reference: str
-    results: Sequence[Result] = field(default_factory=tuple)
+    results: Sequence[ShownResult] = field(default_factory=tuple)
     why_not: str = ""
 
 
@@ -175,9 +175,9 @@ def _tables(
     return sorted(tables, key=lambda one: min((of.urgency for of in one.results), default=3))
 
 
-def _result(sink: str, known: Comparison | None, *, is_owned: bool) -> Result:
+def _result(sink: str, known: Comparison | None, *, is_owned: bool) -> ShownResult:
     if known is None:
-        return Result(sink, "never compared", "calm")
+        return ShownResult(sink, "never compared", "calm")
     notes = []
     if known.at_ms is None:
         word, tone = "never compared", "calm"
@@ -196,7 +196,7 @@ def _result(sink: str, known: Comparison | None, *, is_owned: bool) -> Result:
         notes.append("its rows are being read again, to be compared then")
     if known.reason:
         notes.append(f"not compared now: {known.reason}")
-    return Result(sink, word, tone, notes, known)
+    return ShownResult(sink, word, tone, notes, known)
 
 
 def _waiting(found: Sequence[SourceComparisons]) -> list[str]:
