@@ -21,7 +21,7 @@ from tailrace.enumerator.signals import Context, answered
 from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.verify_state import Asked, Comparison, VerifyState
 from tailrace.spark.requests import RequestDirectory, requests_path
-from tests.support.pages import FILE, HOSTILE, SHOWN, Browser, browsing
+from tests.support.pages import FILE, HOSTILE, SHOWN, Browser, browsing, control
 
 PAGE = "/pipelines/shop/comparisons"
 ASK = f"{PAGE}/new"
@@ -237,3 +237,40 @@ def test_session_that_has_ended_puts_no_page_into_another(database: ControlDatab
     with browsing(database, None, tmp_path) as browser:
         assert browser.client.get(PAGE, headers={"hx-request": "true"}).status_code == 401
         assert browser.client.get(PAGE).status_code == 303
+
+
+SOURCES = """\
+sources:
+  - {name: east, url: 'mysql://east.example/shop', user: u, password: '${env:TAILRACE_SECRET_A}', tables: .*}
+  - {name: west, url: 'mysql://west.example/shop', user: u, password: '${env:TAILRACE_SECRET_A}', tables: .*}
+sink: {type: delta, path: lake/shop}
+route: [{source-table: 'shop[.](.*)', sink-table: '{source}_$1'}]
+"""
+
+
+def test_tables_of_several_sources_are_told_apart(database: ControlDatabase, tmp_path: Path) -> None:
+    with database.begin() as connection:
+        subscriptions.create(connection, "ann", "shop", SOURCES)
+        ((_, lease),) = leases.claim(connection, "s", 1)
+        for source in ("east", "west"):
+            report = TableReport("shop.a", "incremental_log", source=source)
+            progress.report(connection, lease, Stage.INCREMENTAL_LOG, [report], source)
+    east, west = (pipeline.checkpoint for pipeline in control(database, tmp_path).pipelines(SOURCES, "shop"))
+    equal = Comparison(1, 2, 3, at_ms=4, batch=7, source_rows=5, target_rows=5, differences=0)
+    VerifyState(3, {"delta": {"shop.a": equal}}).write(west)
+    with browsing(database, Scope.OPERATE, tmp_path) as browser:
+        page = browser.get(PAGE)
+        form = browser.form(PAGE, ASK)
+        boxes = re.findall(r'name="table" value="([\w-]+)"', page)
+        for fields in ({"comparison": "verify", "table": boxes}, {"comparison": "repair-all"}):
+            assert browser.client.post(ASK, data={**form, **fields}).status_code == 303
+    assert [row.split(" 1970")[0] for row in shown(page)] == [
+        "west: shop.a delta equal",
+        "east: shop.a delta never compared – – – –",
+    ]
+    for path in (east, west):
+        signals = [request.signal for request in RequestDirectory(requests_path(path)).pending()]
+        assert [(one.type, one.data) for one in signals if one] == [
+            ("verify", {"data-collections": [r"(?:shop\.a)"]}),
+            ("repair", {}),
+        ]
