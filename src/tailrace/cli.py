@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +94,7 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names."""
-        installed = [name for name, module, *_ in _ELSEWHERE if find_spec(module.partition(".")[0])]
+        installed = [name for name, *_, extra in _ELSEWHERE if extras.is_installed(extra)]
         return sorted([*super().list_commands(ctx), *installed])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

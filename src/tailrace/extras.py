@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
 from tailrace.errors import ConfigError
 
@@ -25,7 +26,15 @@ EXTRAS = {
     "postgres": ("pg8000.core",),
     "rabbitmq": ("pika",),
     "redis": ("redis",),
-    "server": ("alembic.command", "sqlalchemy"),
+    "server": (
+        "alembic.command",
+        "fastapi",
+        "jinja2",
+        "python_multipart",
+        "sqlalchemy",
+        "sse_starlette",
+        "uvicorn",
+    ),
 }
 
 
@@ -37,6 +46,15 @@ def of_source(dialect: str) -> str | None:
 def of_authentication(authentication: str) -> str | None:
     """The extra that brings what requests a cloud's tokens; None: there are none."""
     return {"aws-rds-iam": "aws", "azure-entra": "azure", "gcp-iam": "gcp"}.get(authentication)
+
+
+def is_installed(extra: str | None) -> bool:
+    """Whether the packages of an extra are there; they are not imported.
+
+    Args:
+        extra: its name, one of EXTRAS; None: nothing beyond the base installation.
+    """
+    return all(find_spec(module.partition(".")[0]) for module in (EXTRAS[extra] if extra else ()))
 
 
 def require(extra: str | None, user: str) -> None:

@@ -134,7 +134,7 @@ def lake_rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    elsewhere = {"auto_cdc", "monitoring"}
+    elsewhere = {"auto_cdc", "deployment", "monitoring"}
     assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == FOLDERS | elsewhere
 
 

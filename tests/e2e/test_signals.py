@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.pipelines import PipelineProcess, delta_rows
@@ -17,6 +18,8 @@ def told(path: Path) -> list[tuple[str, str, str]]:
     return [(v["id"], v["aggregate_type"], v["type"]) for v in values]
 
 
+# recovery/test_signals.py kills streams at each step within a process
+@pytest.mark.slow
 def test_signalled_snapshot_survives_a_kill_and_is_told_once(
     spark: Any, mysql: Any, database: str, tmp_path: Path
 ) -> None:

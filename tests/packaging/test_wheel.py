@@ -313,6 +313,7 @@ def test_kafka_extra_runs_a_pipeline(
     assert len(messages(kafka, topic)) == len(_ROWS)
 
 
+@pytest.mark.slow
 def test_postgres_extra_runs_a_pipeline(postgres, postgres_database: str, place: Path, wheel: Path) -> None:
     work = place / "postgres-work"
     env = Environment.make(place / "postgres", wheel, "postgres")
