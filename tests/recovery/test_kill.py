@@ -108,8 +108,8 @@ CHAINS = {
     ("postgres", "upsert"): (("snapshot.batch", "self"), ("batch.planned", "jvm")),
 }
 PLACES = [pytest.param(*chain, id="-".join(chain)) for chain in CHAINS]
-#: The contract suite crashes these sinks at the same failpoints, and `test_exactness.py` readers of PostgreSQL
-#: at theirs, in one process.
+#: The contract suite crashes these sinks at the same failpoints, and `test_exactness.py` readers at theirs:
+#: in one process.
 SLOW = {("mysql", "upsert"), ("postgres", "upsert"), ("postgres", "changelog")}
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.errors import ConfigError
+from tailrace.extras import EXTRAS
 from tailrace.model.signal import Signal
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.spark.checkpoint import Checkpoint
@@ -263,3 +264,17 @@ def test_later_offset_has_tables_read_again(pipeline: Any, tmp_path: Path) -> No
     )
     assert "shop.t will be read again" in run("offsets", "set", "--unchecked", file, later)
     assert end_of(file)["again"]["shop.t"]["done"] is False
+
+
+def test_commands_without_their_packages_are_not_listed_and_name_their_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(EXTRAS, "server", ("package_that_is_not_there",))
+    listed = CliRunner().invoke(cli, ["--help"])
+    assert listed.exit_code == 0, listed.output
+    assert "\n  run " in listed.output
+    assert "\n  apply " in listed.output
+    assert "\n  serve " not in listed.output
+    refused = CliRunner().invoke(cli, ["serve"])
+    assert isinstance(refused.exception, ConfigError)
+    assert refused.exception.hint == "pip install 'tailrace[server]'"
