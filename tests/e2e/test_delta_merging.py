@@ -84,6 +84,8 @@ def noted(spark: SparkSession, path: Path) -> list[Any]:
     return frame.orderBy("batch", "written_at").collect()
 
 
+# the contract suite has a sink whose changes wait
+@pytest.mark.slow
 def test_changes_wait_until_the_sink_is_closed_and_verify_sees_them(
     spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any
 ) -> None:

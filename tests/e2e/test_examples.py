@@ -381,6 +381,8 @@ def test_shards_to_delta(
     assert "slot" in example.run("-m", "tailrace", "drop", "pipeline.yaml", "--source", "west")
 
 
+# test_spark_code.py has its own streams in Spark code
+@pytest.mark.slow
 def test_spark_code(mysql_shop: MySqlServer, tmp_path: Path) -> None:
     example = Example(
         "spark_code",

@@ -363,6 +363,7 @@ def test_parking_and_resuming_are_exact_wherever_the_pipeline_is_killed(
         assert rows_of(spark, run.targets / table) == source_rows(mysql, table)
 
 
+@pytest.mark.slow
 def test_table_whose_transform_names_a_dropped_column_is_parked_and_flows_again(
     mysql: Any, database: str, running: Callable[..., Running]
 ) -> None:

@@ -144,6 +144,7 @@ def test_constraint_that_comes_while_changes_wait_ends_their_merge_without_telli
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_row_that_the_log_holds_in_part_is_put_aside_until_the_table_is_read_again(
     spark: SparkSession, postgres: Any, postgres_database: str, tmp_path: Path
 ) -> None:

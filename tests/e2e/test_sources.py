@@ -124,6 +124,7 @@ def _orders(spark: SparkSession, path: Path) -> dict[tuple[str, int], dict[str, 
     return found
 
 
+@pytest.mark.slow
 def test_shards_on_several_servers_are_one_table(
     spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path
 ) -> None:
