@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
 from tailrace.control import audit
 from tailrace.control.leases import Lease, release, require_held
@@ -173,22 +173,24 @@ def tables_of(connection: Connection, subscription_id: int) -> list[TableReport]
     """What is known of a subscription's tables, in the order of sources and names."""
     of = progress.c
     query = select(progress).where(of.subscription_id == subscription_id).order_by(of.source, of.table_name)
-    return [
-        TableReport(
-            row.table_name,
-            row.stage,
-            row.last_key,
-            row.rows,
-            row.estimated,
-            row.position,
-            row.complete_us,
-            row.changes,
-            audit.value_of(row.error),
-            row.updated_us,
-            row.source,
-        )
-        for row in connection.execute(query)
-    ]
+    return [report_of(row) for row in connection.execute(query)]
+
+
+def report_of(row: Row[Any]) -> TableReport:
+    """A row of the table, as a value."""
+    return TableReport(
+        row.table_name,
+        row.stage,
+        row.last_key,
+        row.rows,
+        row.estimated,
+        row.position,
+        row.complete_us,
+        row.changes,
+        audit.value_of(row.error),
+        row.updated_us,
+        row.source,
+    )
 
 
 def error_json(error: TailraceError) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def select_subscriptions(connection: Connection, selection: SubscriptionFilter) 
     ):
         if value is not None:
             query = query.where(column == value)
-    return [_subscription(row) for row in connection.execute(query)]
+    return [subscription_of(row) for row in connection.execute(query)]
 
 
 def count_by_stage(connection: Connection) -> dict[Stage, int]:
@@ -290,17 +290,13 @@ def remove(connection: Connection, actor: str, name: str, version: int | None = 
 # ---- rows ----
 
 
-def subscription_of(row: Row[Any]) -> Subscription:
-    """A row of the table, as a value."""
-    return _subscription(row)
-
-
 def _found(connection: Connection, name: str) -> Subscription | None:
     row = connection.execute(select(subscriptions).where(subscriptions.c.name == name)).one_or_none()
-    return None if row is None else _subscription(row)
+    return None if row is None else subscription_of(row)
 
 
-def _subscription(row: Row[Any]) -> Subscription:
+def subscription_of(row: Row[Any]) -> Subscription:
+    """A row of the table, as a value."""
     return Subscription(
         row.id,
         row.name,

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
 
-from tailrace.control import audit
 from tailrace.control.metadata.database import now_us
 from tailrace.control.metadata.tables import progress, subscriptions
-from tailrace.control.progress import TableReport
+from tailrace.control.progress import TableReport, report_of
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.subscriptions import Subscription, subscription_of
 
@@ -246,7 +244,7 @@ def tables_page(connection: Connection, id_: int, wanted: WantedTables) -> tuple
         .offset((wanted.page - 1) * PAGE)
     )
     count = select(func.count()).select_from(progress).where(*conditions)
-    found = [_table(row) for row in connection.execute(query)]
+    found = [report_of(row) for row in connection.execute(query)]
     return found, int(connection.execute(count).scalar_one())
 
 
@@ -276,19 +274,3 @@ def _conditions(wanted: Listed) -> list[ColumnElement[bool]]:
         found.append(or_(of.stage == Stage.FAILED, parked, and_(of.desired == Desired.RUN, nobody)))
         found.append(of.stage != Stage.CANCELLED)
     return found
-
-
-def _table(row: Any) -> TableReport:
-    return TableReport(
-        row.table_name,
-        row.stage,
-        row.last_key,
-        row.rows,
-        row.estimated,
-        row.position,
-        row.complete_us,
-        row.changes,
-        audit.value_of(row.error),
-        row.updated_us,
-        row.source,
-    )
