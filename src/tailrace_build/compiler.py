@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from functools import cache
 from importlib import import_module
@@ -11,8 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba import njit
 
-import tailrace
-from tailrace.kernels.declarations import EntryKernel, InlineKernel, IntrinsicKernel, declaring
+from tailrace.kernels.declarations import EntryKernel, InlineKernel, IntrinsicKernel, declaring, modules
 from tailrace_build.intrinsics import code
 
 #: An exported function, which calls Numba's by its calling convention: where the result goes, and where an
@@ -34,9 +32,8 @@ def compiled_kernels() -> str:
     Afterwards this process cannot call kernels.
     """
     with declaring() as entries:
-        for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-            if "kernels" in module.name.split("."):
-                import_module(module.name)
+        for module in modules():
+            import_module(module)
     _replace_declarations()
     whole = llvm.parse_assembly("")
     for each in entries:

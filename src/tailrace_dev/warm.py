@@ -6,17 +6,13 @@ JVM loads them.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
 
-import tailrace
 from tailrace.errors import TailraceError
-
-#: Packages of this name contain kernels.
-_KERNELS = "kernels"
+from tailrace.kernels.declarations import modules
 
 
 def main() -> int:
@@ -51,9 +47,8 @@ def _step(done: str, work: Callable[[], None]) -> None:
 
 def load_kernels() -> None:
     """Import every module with kernels: the first compiles their library, if this checkout has none yet."""
-    for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-        if _KERNELS in module.name.split("."):
-            import_module(module.name)
+    for module in modules():
+        import_module(module)
 
 
 def _jars() -> None:

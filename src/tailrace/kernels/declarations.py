@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tailrace.kernels import library
@@ -55,6 +56,13 @@ class EntryKernel:
     def has_result(self) -> bool:
         """Whether it returns a value."""
         return not self.signature.startswith("void")
+
+
+def modules() -> list[str]:
+    """The names of all modules that have kernels; none is imported, nor a package that one is in."""
+    root = Path(__file__).parents[1]
+    files = [file for file in sorted(root.glob("**/kernels/*.py")) if file.name != "__init__.py"]
+    return [".".join((root.name, *file.relative_to(root).with_suffix("").parts)) for file in files]
 
 
 #: The entries declared while kernels are compiled; None: they are in a library.
