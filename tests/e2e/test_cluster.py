@@ -114,6 +114,7 @@ def guide_network(secret: Path) -> tuple[str, dict[str, str]]:
     return re.sub(r"(authenticate\.secret +)\.\.\.", rf"\g<1>{secret.read_text()}", defaults), settings
 
 
+@pytest.mark.slow  # workers of a cluster start for a minute
 @pytest.mark.parametrize("mode", ["upsert"])
 def test_pipeline_runs_on_a_standalone_cluster_with_the_guides_settings(
     mysql, database, spark, tmp_path, mode

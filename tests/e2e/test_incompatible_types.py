@@ -16,7 +16,8 @@ from tests.e2e.test_mariadb import _Quiet
 from tests.support.sinks.iceberg import table_rows
 
 
-@pytest.mark.parametrize("product", ["mysql", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the contract suite has the same for each sink
+@pytest.mark.parametrize("product", ["mysql", "postgres"])
 def test_column_with_another_type_continues_in_a_column_of_its_own(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, product: str
 ) -> None:

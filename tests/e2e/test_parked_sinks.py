@@ -89,6 +89,7 @@ def stage(
     return Stage(spark, mysql, database, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow  # that one table of it is parked is not
 def test_sink_that_refuses_is_parked_and_equals_its_tables_once_resumed(stage: Stage, tmp_path: Path) -> None:
     """Although the process ends right after the sink was parked, resumed, and given its first batch again."""
     one, two = stage.tables

@@ -110,6 +110,7 @@ def require_copy_repaired(copy: Copy) -> None:
     require_repaired(copy.spark, copy.pipeline, table, write_row)
 
 
+@pytest.mark.slow  # the repair of few rows is not
 def test_delta_table_that_was_changed_by_hand_is_repaired(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:

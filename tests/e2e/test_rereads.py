@@ -35,20 +35,10 @@ STEPS: list[list[str]] = [
 ]
 
 
-#: The same with fewer runs: each takes seconds.
-TOGETHER = [[*STEPS[0], *STEPS[1], *STEPS[2]], *STEPS[3:]]
-
-
-# the contract of sinks has row versions, `test_ddl_fuzz_sinks` change logs, too
-@pytest.mark.parametrize(
-    ("mode", "steps"),
-    [
-        pytest.param("upsert", TOGETHER, id="upsert-together"),
-        *(pytest.param(m, STEPS, id=m, marks=pytest.mark.slow) for m in ("upsert", "scd2", "changelog")),
-    ],
-)
-def test_delta_target_equals_its_table_after_each_rewrite(  # noqa: PLR0917 - fixtures
-    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str, steps: list[list[str]]
+@pytest.mark.slow  # the contract of sinks and `test_ddl_fuzz_sinks` have the same in fewer runs
+@pytest.mark.parametrize("mode", ["upsert", "scd2", "changelog"])
+def test_delta_target_equals_its_table_after_each_rewrite(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
 ) -> None:
     table = f"{database}.t"
     rows = ", ".join(f"({i}, {i}, {i}.25)" for i in range(1, 51))
@@ -75,7 +65,7 @@ def test_delta_target_equals_its_table_after_each_rewrite(  # noqa: PLR0917 - fi
 
     run()
     _require_equal(spark, mysql, table, lake, mode)
-    for statements in steps:
+    for statements in STEPS:
         asks = statements[-1] == "RESYNC"
         mysql.execute(*(s.format(t=table, s=database) for s in (statements[:-1] if asks else statements)))
         if asks:
