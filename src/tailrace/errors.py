@@ -102,6 +102,10 @@ class TailraceError(Exception):
         # An exception is pickled as its class and `args`, and __init__ needs the code for the note.
         return functools.partial(type(self), code=self.code), self.args, self.__dict__
 
+    def json_values(self) -> dict[str, str | None]:
+        """What it says, by name: as status, notifications and the control plane's answers hold it."""
+        return {"code": self.code, "message": self.message, "detail": self.detail, "hint": self.hint}
+
     def to_json(self) -> str:
         """Class, message, detail, hint, code, table and what else it has, on one line of ASCII."""
         parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]

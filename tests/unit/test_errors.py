@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from tailrace.errors import SinkError, TailraceError, TransientSourceError, from_json
+from tailrace.model.parked import Reason
 
 
 def test_code_stands_at_the_end_of_the_message() -> None:
@@ -38,3 +39,9 @@ def test_name_of_a_class_of_another_module_is_no_error() -> None:
     with pytest.raises(ValueError, match="no class of errors: json"):
         from_json('["json", "x", null, null]')
     assert issubclass(SinkError, TailraceError)
+
+
+def test_values_of_an_error_are_those_of_the_reason_that_is_made_of_it() -> None:
+    error = SinkError("x", None, "z", code="TR-3001")
+    assert error.json_values() == {"code": "TR-3001", "message": "x", "detail": None, "hint": "z"}
+    assert Reason.of(error).json_values() == error.json_values()

@@ -129,7 +129,7 @@ def failed(connection: Connection, lease: Lease, error: TailraceError, *, retrie
         release(connection, lease)
         return
     stage, reached = moved(Stage(row.stage), Stage(row.reached), Stage.FAILED)
-    reason = error_json(error)
+    reason = error.json_values()
     if retries:
         pause_s = _PAUSES_S[min(row.failures, len(_PAUSES_S) - 1)]
         more = {"stage": row.stage, "retry_us": now_us() + pause_s * 1_000_000}
@@ -191,11 +191,6 @@ def report_of(row: Row[Any]) -> TableReport:
         row.updated_us,
         row.source,
     )
-
-
-def error_json(error: TailraceError) -> dict[str, Any]:
-    """An error as JSON values."""
-    return {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
 
 
 def _set(connection: Connection, lease: Lease, **values: Any) -> None:

@@ -148,15 +148,7 @@ def offset(control: Control, name: str, source: str | None = None) -> dict[str, 
         "committed": last.committed,
         "planned_ms": last.planned_ms,
         "end": last.end,
-        "parked": {
-            table: {
-                "code": entry.reason.code,
-                "message": entry.reason.message,
-                "detail": entry.reason.detail,
-                "hint": entry.reason.hint,
-            }
-            for table, entry in parked.items()
-        },
+        "parked": {table: entry.reason.json_values() for table, entry in parked.items()},
     }
 
 

@@ -44,6 +44,10 @@ class Reason:
         """An error as a reason."""
         return cls(error.message, error.code, error.detail, error.hint)
 
+    def json_values(self) -> dict[str, str | None]:
+        """As `TailraceError.json_values`."""
+        return {"code": self.code, "message": self.message, "detail": self.detail, "hint": self.hint}
+
     def __str__(self) -> str:
         lines = [printable(coded(self.message, self.code))]
         lines += [f"Detail: {printable(self.detail)}"] if self.detail else []

@@ -59,11 +59,8 @@ def _report(pipeline: str, error: TailraceError) -> str:
             "pipeline": pipeline,
             "host": platform.node(),
             "at": at.replace("+00:00", "Z"),
-            "code": error.code,
             "table": error.table,
-            "message": error.message,
-            "detail": error.detail,
-            "hint": error.hint,
+            **error.json_values(),
         }
     )
 

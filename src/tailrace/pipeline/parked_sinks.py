@@ -74,10 +74,7 @@ class ParkedSink:
             "table": self.table,
             "batch": self.batch,
             "log": None if self.log is None else dict(self.log),
-            "code": self.reason.code,
-            "message": self.reason.message,
-            "detail": self.reason.detail,
-            "hint": self.reason.hint,
+            **self.reason.json_values(),
             "at_ms": self.at_ms,
         }
 

@@ -353,12 +353,6 @@ def iso_ms(ms: int | None) -> str | None:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _error_json(error: TailraceError | None) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    return {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
-
-
 def _run_json(run: RunState) -> dict[str, Any]:
     error = None
     if run.error is not None:
@@ -385,7 +379,7 @@ def _source_json(source: SourceStatus) -> dict[str, Any]:
     kept = source.retention
     return {
         "answers": source.error is None,
-        "error": _error_json(source.error),
+        "error": None if source.error is None else source.error.json_values(),
         "clock": iso_us(source.clock_us),
         "lag_bytes": source.lag_bytes,
         "lag_ms": source.lag_ms,
@@ -413,10 +407,7 @@ def _table_json(table: TableStatus) -> dict[str, Any]:
         "parked": None
         if parked is None
         else {
-            "code": parked.reason.code,
-            "message": parked.reason.message,
-            "detail": parked.reason.detail,
-            "hint": parked.reason.hint,
+            **parked.reason.json_values(),
             "remedy": f"tailrace resume PIPELINE.YAML {table.name}",
             "resumes": parked.resume is not None,
         },
@@ -451,17 +442,14 @@ def _sink_json(sink: SinkStatus) -> dict[str, Any]:
         "type": sink.kind,
         "where": sink.where,
         "answers": sink.error is None,
-        "error": _error_json(sink.error),
+        "error": None if sink.error is None else sink.error.json_values(),
         "parked": [
             {
                 "table": entry.table,
                 "since_batch": entry.batch,
                 "at": iso_ms(entry.at_ms),
                 "position": None if entry.log is None else dict(entry.log),
-                "code": entry.reason.code,
-                "message": entry.reason.message,
-                "detail": entry.reason.detail,
-                "hint": entry.reason.hint,
+                **entry.reason.json_values(),
                 "remedy": resume_command(sink.name),
             }
             for entry in sink.parked
