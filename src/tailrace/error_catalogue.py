@@ -3548,6 +3548,22 @@ CATALOGUE = {
         "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
         "`_tailrace/changes`; Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
     ),
+    "TR-8471": Condition(
+        "the server is not reached under that name",
+        (ControlError,),
+        "The header `Host` has a name that is not this server's: it is reached under a name that it was not "
+        "told of, a proxy sends another one, or a page of another site tries to reach it under its own name "
+        "(DNS rebinding).",
+        "If the name is right: `tailrace serve --public-url https://HOST`, for what browsers use, or "
+        "`--public-host HOST`.",
+    ),
+    "TR-8478": Condition(
+        "an option for proxies and public names is wrong",
+        (ConfigError,),
+        "`--public-url` is `https://HOST` without a path, `--public-host` a name without a port, "
+        "`--trusted-proxy` an address or a network whose other bits are zero.",
+        "Correct the option.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

@@ -38,13 +38,14 @@ class Authority:
         self.file = directory / "ca.pem"
         self.file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
 
-    def sign(self, name: str) -> tuple[Path, Path]:
-        """Files of a certificate for a host of 127.0.0.1 or a user, and of its key."""
+    def sign(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """Files of a certificate for 127.0.0.1 and `hosts`, or for a user, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, self._name, key.public_key())
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        names = x509.SubjectAlternativeName([address, *map(x509.DNSName, hosts)])
+        builder = builder.add_extension(names, critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         cert, key_file = self._directory / f"{name}.pem", self._directory / f"{name}.key"

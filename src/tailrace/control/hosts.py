@@ -66,7 +66,7 @@ def problem(host: str, patterns: Sequence[str], look_up: LookUp | None = None) -
     networks = [network for network in map(_network, patterns) if network is not None]
     if found and networks and all(any(_plain(a) in network for network in networks) for a in found):
         return None
-    if any(_matches(host, pattern) for pattern in patterns):
+    if any(matches(host, pattern) for pattern in patterns):
         return None
     return "no --allow-host of the server names it"
 
@@ -84,7 +84,8 @@ def resolver(host: str) -> Sequence[Address]:
     return [address for address in map(_address, sorted(texts)) if address is not None]
 
 
-def _matches(host: str, pattern: str) -> bool:
+def matches(host: str, pattern: str) -> bool:
+    """Whether a pattern of names allows a host."""
     pattern = pattern.rstrip(".").lower()
     if pattern in ("*", host):
         return True

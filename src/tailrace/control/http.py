@@ -13,6 +13,7 @@ from typing import Self
 import uvicorn
 from starlette.types import ASGIApp
 
+from tailrace.control.front import Front
 from tailrace.errors import ConfigError
 
 #: How long open answers (live parts of pages) may go on after the server was asked to end, seconds.
@@ -28,6 +29,7 @@ class HttpServer:
         certificate: file of the certificate, PEM; None: plain HTTP, on a loopback address only.
         key: file of its key.
         plain: whether plain HTTP is allowed on other addresses: a proxy in front of it has the certificate.
+        front: names by which it is reached, and proxies.
 
     Raises:
         ConfigError: the address is wrong or taken, or a certificate is missing.
@@ -41,6 +43,7 @@ class HttpServer:
         key: Path | None = None,
         *,
         plain: bool = False,
+        front: Front | None = None,
     ) -> None:
         host, port = _parsed(address)
         if (certificate is None) != (key is None):
@@ -74,6 +77,8 @@ class HttpServer:
                 "needed: PEM files that belong together, the key without a password",
                 code="TR-8428",
             ) from None
+        # after the certificate was found to be one: its names are allowed
+        config.loaded_app = (front or Front()).before(config.loaded_app, host, certificate)
         self._socket = _bound(host, port, address)
         shown = f"[{host}]" if ":" in host else host
         scheme = "http" if certificate is None else "https"

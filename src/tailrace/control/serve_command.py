@@ -13,6 +13,7 @@ import click
 from tailrace.config.secret import Secret
 from tailrace.control import tokens
 from tailrace.control.api.app import create_app
+from tailrace.control.front import Front
 from tailrace.control.http import HttpServer
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
@@ -71,6 +72,21 @@ def _capacity() -> int:
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate of that address, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its key.")
 @click.option("--plain-http", is_flag=True, help="No certificate: a proxy in front of this server has it.")
+@click.option(
+    "--public-url", metavar="URL", help="Address that browsers use, if a proxy is in front: https://HOST."
+)
+@click.option(
+    "--public-host",
+    metavar="PATTERN",
+    multiple=True,
+    help="Further name under which clients reach this server: NAME, *.DOMAIN, or *.",
+)
+@click.option(
+    "--trusted-proxy",
+    metavar="ADDRESS|NETWORK",
+    multiple=True,
+    help="Proxy whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+)
 @policy_options
 def serve(
     *,
@@ -83,9 +99,13 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     plain_http: bool,
+    public_url: str | None,
+    public_host: tuple[str, ...],
+    trusted_proxy: tuple[str, ...],
     **allowed: Any,
 ) -> None:
     """Run pipelines as subscriptions of a database, until Ctrl-C: running batches finish first."""
+    front = Front(public_url, public_host, trusted_proxy)
     name = require_name(name or f"{platform.node()}-{os.getpid()}")
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
@@ -97,7 +117,9 @@ def serve(
         owner = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
         with (
             stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop,
-            HttpServer(create_app(control, stop), listen, tls_cert, tls_key, plain=plain_http) as http,
+            HttpServer(
+                create_app(control, stop), listen, tls_cert, tls_key, plain=plain_http, front=front
+            ) as http,
         ):
             owner.stop, owner.url = stop, http.url
             _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
 import threading
@@ -36,6 +37,8 @@ from tailrace.errors import ConfigError, ControlError
 _FORM = re.compile(r"tr_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
 _BYTES = 32
+#: Bits of an IPv6 address that name the network of one client.
+_ONE_CLIENT = 64
 #: The name of the token that the first server makes.
 FIRST = "first"
 
@@ -174,7 +177,7 @@ def first_token(database: ControlDatabase, actor: str) -> str | None:
 
 
 class Attempts:
-    """Wrong tokens, counted by the address they came from.
+    """Wrong tokens, counted by the client they came from.
 
     Args:
         most: how many may be wrong in a row.
@@ -197,11 +200,12 @@ class Attempts:
     def wait_s(self, address: str) -> float:
         """How long an address has to wait before its next token is looked at, seconds; 0: it need not."""
         with self._lock:
-            recent = self._recent(address)
+            recent = self._recent(_client_of(address))
             return 0.0 if len(recent) < self._most else recent[0] + self._within_s - self._clock()
 
     def wrong(self, address: str) -> None:
         """Note a wrong token."""
+        address = _client_of(address)
         with self._lock:
             recent = [*self._recent(address), self._clock()]
             self._wrong[address] = recent[-self._most :]
@@ -215,6 +219,19 @@ class Attempts:
         if not recent:
             self._wrong.pop(address, None)
         return recent
+
+
+def _client_of(address: str) -> str:
+    """Whom to count: one client has all addresses of its IPv6 network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, _ONE_CLIENT), strict=False))
 
 
 def _is_valid() -> Any:
