@@ -52,6 +52,7 @@ def drain_log(mysql, engine):
 
 
 def test_column_dropped_before_the_select_reads_as_null_and_the_log_goes_on(mysql, table):
+    mysql.execute(f"ALTER TABLE {table} MODIFY v INT NOT NULL, MODIFY w VARCHAR(10) NOT NULL")
     with Engine(options_for(mysql, table, snapshotChunkRows=100)) as engine:
         start, end = engine.next()
         mysql.execute(f"ALTER TABLE {table} DROP COLUMN w")
@@ -59,6 +60,8 @@ def test_column_dropped_before_the_select_reads_as_null_and_the_log_goes_on(mysq
         snapshot, _ = engine.read(start, end)
         assert [r["v"] for r in rows_of(snapshot)] == [1, 3, 4, 2]  # the changed row was rewound
         assert {r["w"] for r in rows_of(snapshot)} == {None}
+        nullable = {name: {b.table.column(name).nullable for b in snapshot} for name in ("v", "w")}
+        assert nullable == {"v": {False}, "w": {True}}, "targets refuse NULL in a column that is NOT NULL"
         batch = next_batch(engine)
         changes = changes_of(engine.read(*batch)[1])
         while not changes:

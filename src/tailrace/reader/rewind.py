@@ -31,7 +31,7 @@ from tailrace.model.ending import not_as_of_end
 from tailrace.model.key import key_changed, key_of
 from tailrace.model.table import TableSchema
 from tailrace.reader.log import key_columns, keys_of, nulled, split_key_updates
-from tailrace.reader.schema_projection import fit_keys, fit_rows
+from tailrace.reader.schema_projection import fit_keys, fit_rows, missing_columns
 from tailrace.reader.spilled_rows import SpilledRows
 
 #: Changes collected before duplicates of a key are dropped: their number, and their rows' bytes.
@@ -58,6 +58,8 @@ class Rewind:
         #: Keys, rows and whether they are known, collected since the last compaction; number and bytes.
         self._collected: list[tuple[pa.StructArray, pa.StructArray, pa.BooleanArray]] = []
         self._count = self._bytes = 0
+        #: Columns of the table that some changes lack: it was altered on the way.
+        self.missing: set[str] = set()
 
     @property
     def keys(self) -> pa.StructArray:
@@ -90,6 +92,7 @@ class Rewind:
         keys = fit_keys(keys_of(changes), self._keys.type, self._table)
         known = _known(changes)
         rows = changes.image("before")
+        self.missing |= missing_columns(rows.type, self._table)
         if not pc.all(known).as_py():
             rows = nulled(rows, ~known.to_numpy(zero_copy_only=False))
         try:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
-from tailrace.reader.schema_projection import fit_rows
+from tailrace.reader.schema_projection import fit_rows, missing_columns
 
 
 class RewindRows:
@@ -35,6 +35,8 @@ class RewindRows:
         #: Number of rows at H that are still to be removed, by hash; None before the first call of `apply`.
         self._added: dict[int, int] | None = None
         self._columns: list[str] = []
+        #: Columns of the table that some rows lack: it was altered on the way.
+        self.missing: set[str] = set()
 
     def observe(self, batch: ChangeBatch) -> None:
         """Record a batch of the table's changes.
@@ -55,6 +57,7 @@ class RewindRows:
             )
         for images, image in ((self._before, batch.before), (self._after, batch.after)):
             if image is not None:
+                self.missing |= missing_columns(image.type, self._table)
                 images.append(fit_rows(image.filter(image.is_valid()), self._table))
 
     def apply(self, selected: pa.StructArray) -> pa.StructArray:
@@ -69,6 +72,7 @@ class RewindRows:
         Raises:
             SchemaMismatchError: a row does not fit the table's schema.
         """
+        self.missing |= missing_columns(selected.type, self._table)
         rows = fit_rows(selected, self._table)
         if self._added is None:
             names = {field.name for field in selected.type}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -42,6 +42,23 @@ def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
         for target, at in zip(table.arrow, found, strict=True)
     ]
     return pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=rows.is_null())
+
+
+def missing_columns(found: pa.DataType, table: TableSchema) -> set[str]:
+    """The columns of `table` that rows of the struct type `found` lack; `fit_rows` fills them with nulls."""
+    if found == table.arrow:
+        return set()
+    names = table.arrow.names
+    indices = column_indices([field.name for field in found], names)
+    return {name for name, at in zip(names, indices, strict=True) if at is None}
+
+
+def lacking(table: TableSchema, missing: Collection[str]) -> TableSchema:
+    """The schema of rows of `table` of which some lack columns: these may be NULL, whatever was declared."""
+    if not any(c.name in missing and not c.nullable for c in table.columns):
+        return table
+    columns = (replace(c, nullable=c.nullable or c.name in missing) for c in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def column_indices(names: Sequence[str], targets: Sequence[str]) -> list[int | None]:

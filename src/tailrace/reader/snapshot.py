@@ -10,7 +10,7 @@ memory, however large the range is; for each page the log is read from the previ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tailrace.model.ending import not_as_of_end
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind, require_known
 from tailrace.reader.rewind_rows import RewindRows
-from tailrace.reader.schema_projection import fit_rows
+from tailrace.reader.schema_projection import fit_rows, lacking, missing_columns
 from tailrace.sources.base import Session
 
 #: Rows per emitted batch: large enough to be columnar, small enough for caches
@@ -49,7 +49,8 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
     read_to = split.as_of
     for page in session.pages(split):
         if not exact:
-            yield from _batches(split, session, fit_rows(page.rows, split.table))
+            missing = missing_columns(page.rows.type, split.table)
+            yield from _batches(split, session, fit_rows(page.rows, split.table), missing)
             continue
         high = session.log_end(read_to).to_json()
         if high != read_to:
@@ -59,8 +60,9 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
                 rewind.observe(batch)
             read_to = high
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
+        missing = rewind.missing | missing_columns(page.rows.type, split.table)
         for rows in rewind.apply(page.rows, in_range):
-            yield from _batches(split, session, rows)
+            yield from _batches(split, session, rows, missing)
 
 
 def read_until_end(
@@ -118,7 +120,8 @@ def _without_key(split: SnapshotSplit, session: Session, *, exact: bool) -> Iter
             high = session.log_end(split.as_of).to_json()
             for batch in _changes_between(split, session, split.as_of, high) if high != split.as_of else ():
                 rewind.observe(batch)
-        yield from _batches(split, session, rewind.apply(page.rows))
+        rows = rewind.apply(page.rows)
+        yield from _batches(split, session, rows, rewind.missing)
     rewind.require_all_found()
 
 
@@ -131,11 +134,15 @@ def _changes_between(
     return (batch for batch in session.changes(log) if batch.table.id == split.table.id)
 
 
-def _batches(split: SnapshotSplit, session: Session, rows: pa.StructArray) -> Iterator[ChangeBatch]:
+def _batches(
+    split: SnapshotSplit, session: Session, rows: pa.StructArray, missing: Collection[str]
+) -> Iterator[ChangeBatch]:
+    """Rows as batches, where columns may be NULL that were dropped behind the split's position."""
+    table = lacking(split.table, missing)
     size = min(len(rows), BATCH_ROWS)
     op = pa.repeat(pa.scalar(OP_REREAD if split.reread else OP_READ, pa.int8()), size)
     origin = session.read_origin(split.as_of, size)
     for at in range(0, len(rows), BATCH_ROWS):
         part = rows.slice(at, BATCH_ROWS)
         n = len(part)
-        yield ChangeBatch(split.table, op.slice(0, n), None, part, origin.slice(0, n))
+        yield ChangeBatch(table, op.slice(0, n), None, part, origin.slice(0, n))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -54,15 +54,17 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
     length = f.conv(f.concat(*(f.hex(f.substring("cell", byte, 1)) for byte in (8, 7, 6, 5))), 16, 10).cast(
         "int"
     )
+    head = f.col("cell").substr(f.lit(1), length + 8)
     heads = frame.groupBy("table", "kind", "fingerprint").agg(
         f.sum("changes").alias("changes"),
         f.count("*").alias("cells"),
         f.min("min_seq").alias("seq"),
         # a fingerprint covers neither lengths nor labels: the newest schema has those that a target needs
-        f.max_by(f.col("cell").substr(f.lit(1), length + 8), "max_seq").alias("head"),
+        f.max_by(head, "max_seq").alias("head"),
+        f.collect_set(head).alias("heads"),
     )
     for row in heads.collect():
-        schema = table_of_head(bytes(row["head"]))
+        schema = _with_nulls_of(table_of_head(bytes(row["head"])), row["heads"])
         found.setdefault((row["table"], row["kind"]), []).append(
             (row["seq"], row["changes"], row["cells"], schema)
         )
@@ -71,6 +73,14 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
         _, changes, cells, schemas = zip(*sorted(rows, key=lambda r: r[0]), strict=True)
         batches.append(TableBatch(schemas[-1].id, kind, sum(changes), sum(cells), schemas))
     return batches
+
+
+def _with_nulls_of(schema: TableSchema, heads: Iterable[bytes]) -> TableSchema:
+    """`schema`, whose columns may be NULL where a cell's schema, with one of `heads`, lets them be."""
+    others = (table_of_head(bytes(head)) for head in heads)
+    nullable = {column.name for other in others for column in other.columns if column.nullable}
+    columns = (replace(c, nullable=c.nullable or c.name in nullable) for c in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def changes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ChangeBatch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.reader.schema_projection import column_indices, fit_batch
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.reader.schema_projection import column_indices, fit_batch, lacking, missing_columns
 from tests.support.changes import INT, TEXT, changes, table
 
 
@@ -29,3 +30,12 @@ def test_rows_written_before_a_column_was_renamed_in_case_keep_its_values() -> N
     new = table(("id", INT), ("NAME", TEXT), ("note", TEXT), key=("id",))
     batch = fit_batch(changes(old, [("c", None, {"id": 1, "name": "a"})]), new)
     assert batch.image("after").to_pylist() == [{"id": 1, "NAME": "a", "note": None}]
+
+
+def test_column_that_rows_lack_may_be_null_and_no_other_one() -> None:
+    columns = tuple(Column(name, INT, nullable=False) for name in ("id", "a", "b"))
+    held = TableSchema(TableId.parse("shop.t"), columns, ("id",))
+    read = table(("ID", INT), ("b", INT), key=("ID",))
+    assert missing_columns(read.arrow, held) == {"a"}
+    assert [c.nullable for c in lacking(held, {"a"}).columns] == [False, True, False]
+    assert lacking(held, ()) is held
