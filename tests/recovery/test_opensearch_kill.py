@@ -97,6 +97,7 @@ def test_documents_with_a_routing_are_exact_after_kills(mysql, database, request
             run.run(failpoint=failpoint, victim=victim)
     assert run.run() == 0, run.output()
     found = list(target.documents(table).values())
-    wanted = [document(row) for row in source_rows(mysql, table)]
+    rows = source_rows(mysql, table)
+    wanted = [document(row | {"c": str(row["c"])}) for row in rows]  # an unsigned BIGINT is text
     assert len(found) == len(wanted)
     assert sorted(map(repr, found)) == sorted(map(repr, wanted))
