@@ -100,7 +100,7 @@ class ExpectedSchemas:
 
     def learn(self, parts: Iterable[TableBatch]) -> None:
         """Note what a written batch held."""
-        last = {(str(part.table), part.kind): part.schemas[-1] for part in parts}
+        last = {(str(part.table), part.kind): part.cell_schemas[-1] for part in parts}
         is_new = any(self._schemas.get(key) != schema for key, schema in last.items())
         self._was_wrong = self._was_wrong and is_new
         self._schemas |= last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -32,7 +33,9 @@ class TableBatch:
         kind: SNAPSHOT, LOG or REREAD.
         changes: number of changes.
         cells: number of cells.
-        schemas: the table's schemas in these cells, in log order.
+        schemas: the table's schemas in these cells, in log order. One stands for all that have the same
+            columns with the same types; a column may be NULL where any of these lets it be.
+        cell_schemas: the same as the cells have them, in log order, each once.
     """
 
     table: TableId
@@ -40,6 +43,7 @@ class TableBatch:
     changes: int
     cells: int
     schemas: tuple[TableSchema, ...]
+    cell_schemas: tuple[TableSchema, ...]
 
     def cells_of(self, frame: DataFrame) -> DataFrame:
         """The cells of this table and kind in `frame`: one column `cell`."""
@@ -48,7 +52,7 @@ class TableBatch:
 
 def table_batches(frame: DataFrame) -> list[TableBatch]:
     """The contents of a batch of cells, sorted by table, log before snapshot."""
-    found: dict[tuple[str, str], list[tuple[str, int, int, TableSchema]]] = {}
+    found: dict[tuple[str, str], list[tuple[str, int, int, TableSchema, list[TableSchema]]]] = {}
     # An IPC stream begins with four bytes 0xff, the length of the schema message (little-endian), the
     # message.
     length = f.conv(f.concat(*(f.hex(f.substring("cell", byte, 1)) for byte in (8, 7, 6, 5))), 16, 10).cast(
@@ -64,20 +68,21 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
         f.collect_set(head).alias("heads"),
     )
     for row in heads.collect():
-        schema = _with_nulls_of(table_of_head(bytes(row["head"])), row["heads"])
+        newest = table_of_head(bytes(row["head"]))
+        held = [*{table_of_head(bytes(head)) for head in row["heads"]} - {newest}, newest]
         found.setdefault((row["table"], row["kind"]), []).append(
-            (row["seq"], row["changes"], row["cells"], schema)
+            (row["seq"], row["changes"], row["cells"], _with_nulls_of(newest, held), held)
         )
     batches = []
     for (_, kind), rows in sorted(found.items()):
-        _, changes, cells, schemas = zip(*sorted(rows, key=lambda r: r[0]), strict=True)
-        batches.append(TableBatch(schemas[-1].id, kind, sum(changes), sum(cells), schemas))
+        _, changes, cells, schemas, of_cells = zip(*sorted(rows, key=lambda r: r[0]), strict=True)
+        listed = tuple(chain.from_iterable(of_cells))
+        batches.append(TableBatch(schemas[-1].id, kind, sum(changes), sum(cells), schemas, listed))
     return batches
 
 
-def _with_nulls_of(schema: TableSchema, heads: Iterable[bytes]) -> TableSchema:
-    """`schema`, whose columns may be NULL where a cell's schema, with one of `heads`, lets them be."""
-    others = (table_of_head(bytes(head)) for head in heads)
+def _with_nulls_of(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
+    """`schema`, whose columns may be NULL where one of `others` lets them be."""
     nullable = {column.name for other in others for column in other.columns if column.nullable}
     columns = (replace(c, nullable=c.nullable or c.name in nullable) for c in schema.columns)
     return replace(schema, columns=tuple(columns))

@@ -22,7 +22,7 @@ def schema(name: str, *more: str) -> TableSchema:
 
 
 def part(held: TableSchema, kind: str = LOG) -> TableBatch:
-    return TableBatch(held.id, kind, 1, 1, (held,))
+    return TableBatch(held.id, kind, 1, 1, (held,), (held,))
 
 
 def keys(*names: str) -> set[tuple[str, str]]:

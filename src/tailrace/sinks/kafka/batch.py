@@ -122,7 +122,7 @@ class KafkaBatch:
         if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream, cells)
         if found and self.missing:
-            schemas = [schema for part in found for schema in part.schemas]
+            schemas = [schema for part in found for schema in part.cell_schemas]
             share = self.shares.share(
                 self.batch.id,
                 self.stream,

@@ -75,7 +75,7 @@ def run_pass(
         return ReplicaPass(False, task_input.attempt, [], [])
     results = [UnitResult.from_row(row["target"], row["error"], row["details"]) for row in rows]
     held = [
-        TableBatch(schemas[table].id, LOG, n, cells, (schemas[table],))
+        TableBatch(schemas[table].id, LOG, n, cells, (schemas[table],), (schemas[table],))
         for table, (n, cells) in sorted(found.items())
     ]
     tables = {result.target: task_input.attempt.tables[result.target] for result in results}

@@ -90,7 +90,14 @@ def stage(
         for key, written in report.written.items():
             found.setdefault(key, _Written()).add(written)
     parts = [
-        TableBatch(recipes[key].schema.id, key[1], written.changes, written.cells, (recipes[key].schema,))
+        TableBatch(
+            recipes[key].schema.id,
+            key[1],
+            written.changes,
+            written.cells,
+            (recipes[key].schema,),
+            (recipes[key].schema,),
+        )
         for key, written in sorted(found.items())
     ]
     return StagedBatch(is_complete, parts, {key: label(key, written.files) for key, written in found.items()})
