@@ -62,8 +62,8 @@ _WATCH_S = 2.0
 
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
-    ("verify", "tailrace.verify.commands", "verify", None),
-    ("repair", "tailrace.verify.commands", "repair", None),
+    ("verify", "tailrace.control.client.comparison_commands", "verify", None),
+    ("repair", "tailrace.control.client.comparison_commands", "repair", None),
     ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("import", "tailrace.config.importing.command", "command", None),
@@ -80,6 +80,7 @@ _ELSEWHERE = (
     ("delete", "tailrace.control.client.commands", "delete", None),
     ("export", "tailrace.control.client.commands", "export", None),
     ("token", "tailrace.control.client.commands", "token", None),
+    ("job", "tailrace.control.client.job_commands", "job", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )

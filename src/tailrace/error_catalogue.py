@@ -3083,8 +3083,8 @@ CATALOGUE = {
     # ---- 81 Verification -----------------------------------------------------------------------------------
     "TR-8101": Condition(
         "there is nothing to compare",
-        (StateError,),
-        "No batch is committed yet, or none of the tables can be compared.",
+        (StateError, ConfigError),
+        "No batch is committed yet, none of the tables can be compared, or no table matches a pattern.",
         "Run the pipeline until its first batch is committed: `tailrace run PIPELINE.YAML`.",
     ),
     "TR-8102": Condition(
@@ -3563,6 +3563,51 @@ CATALOGUE = {
         "`--public-url` is `https://HOST` without a path, `--public-host` a name without a port, "
         "`--trusted-proxy` an address or a network whose other bits are zero.",
         "Correct the option.",
+    ),
+    "TR-8480": Condition(
+        "a subscription has no such job",
+        (ControlError,),
+        "The number is wrong, or the job has ended long ago: the last hundred are kept.",
+        "List them: `tailrace job list NAME`.",
+    ),
+    "TR-8481": Condition(
+        "the key of a job is that of another one",
+        (ControlError,),
+        "A client's key names one job. A request with it that asks for something else is refused, since it "
+        "would not be done.",
+        "Give each job a key of its own; repeat a request with the same key and the same content only.",
+    ),
+    "TR-8482": Condition(
+        "a subscription is cancelled, so it takes no jobs",
+        (ControlError,),
+        "Jobs are done by the server that runs the subscription, and none runs it any more.",
+        "Create another subscription, or compare with the command: `tailrace verify PIPELINE.YAML`.",
+    ),
+    "TR-8483": Condition(
+        "a job has ended, and cannot be cancelled",
+        (ControlError,),
+        "It was done, or had failed, before the request came.",
+        "Nothing. Rows that a repair reads again are read to the end.",
+    ),
+    "TR-8484": Condition(
+        "a job was given up after several owners",
+        (ControlError,),
+        "Each server that owned the subscription began with it and lost the subscription before its end: the "
+        "worker was killed each time, perhaps for want of memory, or somebody stopped the servers.",
+        "See why: `tailrace logs NAME`, and the servers' output. Then create another job.",
+    ),
+    "TR-8485": Condition(
+        "a stream has refused a job",
+        (ControlError,),
+        "The stream captures none of the tables, or is not run by a server or `tailrace run`.",
+        "The detail says why. Name tables that the stream captures, and create another job.",
+    ),
+    "TR-8486": Condition(
+        "a job could not compare all tables",
+        (ControlError,),
+        "A table is parked, its rows are being read, its target cannot be compared, or source or target do "
+        "not answer.",
+        "The job's result has the reason, and the code, of each table: see to it, and create another job.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

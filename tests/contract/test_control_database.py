@@ -13,7 +13,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text, update
 
-from tailrace.control import audit, leases, progress, servers, subscriptions
+from tailrace.control import audit, jobs, leases, progress, servers, subscriptions
+from tailrace.control.jobs import JobKind, JobState
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.migrations import VERSION_TABLE
 from tailrace.control.metadata.tables import metadata
@@ -291,6 +292,127 @@ def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Con
     with database.begin() as connection:
         assert subscriptions.retry(connection, "ann", "shop").stage is Stage.INCREMENTAL_LOG
     assert len(_claim(database, "s1")) == 1
+
+
+def test_version_without_jobs_is_brought_to_this_one(database: ControlDatabase) -> None:
+    _create(database, "shop")
+    with database.begin() as connection:  # as 0001 left it
+        connection.execute(text("DROP TABLE jobs"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
+    database.prepare()
+    with database.begin() as connection:
+        assert jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])[1]
+
+
+def test_job_is_created_once_for_a_key(database: ControlDatabase) -> None:
+    _create(database, "shop", "other")
+
+    def create(_: int) -> tuple[jobs.TableJob, bool]:
+        with database.begin() as connection:
+            return jobs.create(connection, "ann", "shop", JobKind.REPAIR, ["shop.ü😀"], key="k")
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(create, range(8)))
+    assert len({job.id for job, _ in found}) == 1
+    assert [is_new for _, is_new in found].count(True) == 1
+    assert found[0][0].tables == ("shop.ü😀",)
+    with database.begin() as connection:
+        assert jobs.create(connection, "ann", "shop", JobKind.REPAIR, ["shop.ü😀"], key="K")[1]
+        assert jobs.create(connection, "ann", "other", JobKind.REPAIR, ["shop.ü😀"], key="k")[1]
+        for changed in ({"kind": JobKind.VERIFY}, {"tables": []}, {"source": "a"}):
+            given: dict[str, object] = {"kind": JobKind.REPAIR, "tables": ["shop.ü😀"], **changed}
+            with pytest.raises(ControlError) as refused:
+                jobs.create(connection, "ann", "shop", key="k", **given)  # type: ignore[arg-type]
+            assert refused.value.code == "TR-8481"
+        creations = [e.kind for e in audit.read_events(connection, "shop")]
+    assert creations == ["job.create", "job.create", "subscription.create"]
+
+
+def test_jobs_are_listed_in_pages_and_by_state(database: ControlDatabase) -> None:
+    _create(database, "shop", "other")
+    with database.begin() as connection:
+        made = [jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])[0].id for _ in range(5)]
+        jobs.create(connection, "ann", "other", JobKind.VERIFY, [])
+        jobs.cancel(connection, "bob", "shop", made[2])
+        first = jobs.select_jobs(connection, "shop", most=3)
+        rest = jobs.select_jobs(connection, "shop", before=first[-1].id, most=3)
+        assert [job.id for job in (*first, *rest)] == made[::-1]
+        (cancelled,) = jobs.select_jobs(connection, "shop", state=JobState.CANCELLED)
+        assert (cancelled.id, cancelled.ended_us is not None) == (made[2], True)
+        with pytest.raises(ControlError) as refused:
+            jobs.get(connection, "other", made[0])
+        assert refused.value.code == "TR-8480"
+
+
+def test_job_is_taken_under_the_lease_and_ends_once(database: ControlDatabase) -> None:
+    _create(database, "shop")
+    with database.begin() as connection:
+        job, _ = jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])
+        assert jobs.open_jobs(connection, "s1") == [], "nobody owns it"
+    (first,) = _claim(database, "s1")
+    with database.begin() as connection:
+        (seen,) = jobs.open_jobs(connection, "s1")
+        assert seen.lease == first
+        assert jobs.open_jobs(connection, "s2") == []
+        running = jobs.take(connection, job, first)
+        assert running is not None
+        assert jobs.take(connection, job, first) is None, "somebody was faster"
+        jobs.report(connection, running, 1, 2)
+    _expire(database, "shop")
+    with database.begin() as connection:
+        (left,) = jobs.open_jobs(connection, "s9")
+        assert (left.lease, left.job.done, left.job.total) == (None, 1, 2)
+    (second,) = _claim(database, "s2")
+    with database.begin() as connection, pytest.raises(LeaseLostError):
+        jobs.take(connection, running, first)
+    with database.begin() as connection:
+        again = jobs.take(connection, running, second)
+        assert again is not None
+        assert (again.attempts, again.lease, again.started_us) == (2, second.number, running.started_us)
+        result = {"error": None, "tables": [{"source": "", "sink": "d", "target": "t", "differences": 7}]}
+        assert jobs.end(connection, "s2", again, JobState.DONE, result)
+        assert not jobs.end(connection, "s1", running, JobState.FAILED, {}), "it has ended"
+        jobs.report(connection, running, 0, 9)
+        found = jobs.get(connection, "shop", job.id)
+        assert (found.state, found.done, found.total, found.differences) == (JobState.DONE, 1, 2, 7)
+        with pytest.raises(ControlError) as refused:
+            jobs.cancel(connection, "bob", "shop", job.id)
+        assert refused.value.code == "TR-8483"
+
+
+def test_job_that_runs_is_cancelled_by_its_server(database: ControlDatabase) -> None:
+    _create(database, "shop")
+    (lease,) = _claim(database, "s1")
+    with database.begin() as connection:
+        job, _ = jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])
+        jobs.take(connection, job, lease)
+        asked = jobs.cancel(connection, "bob", "shop", job.id)
+        assert (asked.state, asked.is_cancelled) == (JobState.RUNNING, True)
+        assert jobs.cancel(connection, "bob", "shop", job.id) == asked
+        kinds = [event.kind for event in audit.read_events(connection, "shop")]
+    assert kinds == ["job.cancel", "job.create", "subscription.create"]
+
+
+def test_jobs_are_forgotten_in_time_and_with_their_subscription(database: ControlDatabase) -> None:
+    _create(database, "shop", "other")
+    with database.begin() as connection:
+        kept = jobs.create(connection, "ann", "other", JobKind.VERIFY, [])[0]
+        for _ in range(jobs.KEPT + 5):
+            job, _ = jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])
+            jobs.cancel(connection, "ann", "shop", job.id)
+        waiting, _ = jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])
+        found = jobs.select_jobs(connection, "shop", most=1000)
+        assert [job.id for job in found[:2]] == [waiting.id, job.id]
+        assert len(found) == jobs.KEPT + 1
+        subscriptions.set_desired(connection, "ann", "shop", Desired.CANCEL)
+        assert jobs.get(connection, "shop", waiting.id).state is JobState.CANCELLED
+        with pytest.raises(ControlError) as refused:
+            jobs.create(connection, "ann", "shop", JobKind.VERIFY, [])
+        assert refused.value.code == "TR-8482"
+        subscriptions.remove(connection, "ann", "shop")
+        subscriptions.create(connection, "ann", "shop", spec("shop"))
+        assert jobs.select_jobs(connection, "shop") == []
+        assert jobs.select_jobs(connection, "other") == [kept]
 
 
 def test_servers_report(database: ControlDatabase) -> None:

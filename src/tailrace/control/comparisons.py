@@ -1,23 +1,25 @@
 """Comparisons of a subscription's tables with their targets: what is asked for, and what is known.
 
 The process that runs the subscription makes them (`verify.schedule`) when a signal asks for one, and keeps
-the results beside the checkpoint.
+the results beside the checkpoint. Users ask for jobs (`jobs`), which the subscription's owner makes signals
+of (`job_execution`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tailrace.config.load import chosen
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import sink_names
+from tailrace.control import jobs
+from tailrace.control.jobs import JobKind, TableJob
 from tailrace.control.operations import Control
-from tailrace.control.streams import note_request, pipelines_of, reaching, reading
+from tailrace.control.streams import pipelines_of, reaching, reading
 from tailrace.enumerator.signals import COMPARISONS
 from tailrace.pipeline import table_requests
+from tailrace.pipeline.job_answers import is_job
 from tailrace.pipeline.verify_state import VerifyState
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tailrace.verify.comparable import compared_sink, is_comparable
@@ -44,7 +46,7 @@ class SourceComparisons:
         pipeline: the pipeline, as it is for this source.
         sinks: the names of its sinks that can be compared.
         state: what is kept beside the checkpoint.
-        sent: what else has been asked for.
+        sent: what else signals ask for, but for those of jobs.
     """
 
     pipeline: Pipeline
@@ -57,12 +59,13 @@ def compare(
     control: Control,
     actor: str,
     name: str,
-    kind: Literal["verify", "repair"],
+    kind: JobKind,
     tables: Sequence[str] = (),
     *,
     source: str | None = None,
-) -> list[str]:
-    """Have the process that runs the streams compare tables with their targets; returns the signals' ids.
+    key: str | None = None,
+) -> tuple[TableJob, bool]:
+    """Create a job that compares tables with their targets; the same key once more finds the same job.
 
     Args:
         control: the control plane.
@@ -71,25 +74,38 @@ def compare(
         kind: `repair`: what differs is read again, and compared once more.
         tables: the tables, of one source; none: all.
         source: of this source; None: of all that can be compared, or the only one.
+        key: the client's name for it.
+
+    Returns:
+        The job, and whether it is new.
+
+    Raises:
+        ConfigError: no sink can be compared with the source, or a table is not captured.
+        ControlError: there is no such subscription, it is cancelled, or the key is another job's.
+    """
+    require_comparable(pipelines_of(control, control.get(name)), tables, source)
+    with control.database.begin() as connection:
+        return jobs.create(connection, actor, name, kind, tables, source=source, key=key)
+
+
+def require_comparable(
+    pipelines: Sequence[Pipeline], tables: Sequence[str], source: str | None
+) -> list[Pipeline]:
+    """Those of a subscription's pipelines, one of each source, that a job is about.
 
     Raises:
         ConfigError: no sink can be compared with the source, or a table is not captured.
     """
-    found = pipelines_of(control, control.get(name))
+    found = tuple(pipelines)
     if tables or source is not None:
         found = (chosen(found, source),)
     comparable = [pipeline for pipeline in found if _compared_sinks(pipeline)]
     if not comparable:
         compared_sink(found[0].sinks, found[0].source)
-    # by a pattern each: it may not begin or end with a space, as a name may
-    data = {"data-collections": [f"(?:{re.escape(table)})" for table in tables]} if tables else {}
-    sent = []
     for pipeline in comparable:
         with reaching(pipeline), reading(pipeline):
             table_requests.require_captured(pipeline, tables, "cannot be compared")
-            sent.append(table_requests.send_signal(pipeline, kind, data))
-        note_request(control, actor, pipeline, kind, request=sent[-1], tables=list(tables))
-    return sent
+    return comparable
 
 
 def comparisons(control: Control, name: str) -> list[SourceComparisons]:
@@ -107,7 +123,9 @@ def comparisons(control: Control, name: str) -> list[SourceComparisons]:
         sent = [
             Sent(request.signal.type, len(request.signal.data.get("data-collections") or ()))
             for request in pending
-            if request.signal is not None and request.signal.type in COMPARISONS
+            if request.signal is not None
+            and request.signal.type in COMPARISONS
+            and not is_job(request.signal.id)
         ]
         sinks = _compared_sinks(pipeline)
         found.append(SourceComparisons(pipeline, sinks, state, sent))

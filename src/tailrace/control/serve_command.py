@@ -15,6 +15,7 @@ from tailrace.control import tokens
 from tailrace.control.api.app import create_app
 from tailrace.control.front import Front
 from tailrace.control.http import HttpServer
+from tailrace.control.job_execution import JobExecutor
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
 from tailrace.control.policy_options import policy_of, policy_options
@@ -27,6 +28,8 @@ from tailrace.private import make_private_directory
 
 #: Memory that a worker takes, bytes: Spark's JVM, its Python processes and the source.
 _WORKER_BYTES = 1_500_000_000
+#: Connections of what a server does by itself: one for its subscriptions, one for jobs, and one to spare.
+_OWN_CONNECTIONS = 3
 
 
 def _state_directory() -> Path:
@@ -110,16 +113,24 @@ def serve(
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
     url = database or f"sqlite:///{data_dir}/tailrace.db"
-    with closing(ControlDatabase(url, _password(database_password))) as metadata:
+    password = _password(database_password)
+    with (
+        closing(ControlDatabase(url, password)) as metadata,
+        # requests that wait in the other's pool must not keep this server from its subscriptions
+        closing(ControlDatabase(url, password, connections=_OWN_CONNECTIONS)) as own_metadata,
+    ):
         metadata.prepare()
         own = [path.absolute() for path in (tls_cert, tls_key) if path is not None]
         control = Control(metadata, data_dir, policy_of(allowed, url, own))
-        owner = Owner(metadata, name, capacity, Runner(metadata, data_dir), control.runnable, tell=_tell)
+        runner = Runner(own_metadata, data_dir)
+        owner = Owner(own_metadata, name, capacity, runner, control.runnable, tell=_tell)
+        work = Control(own_metadata, data_dir, control.policy)
         with (
             stop_on_signals(lambda: _tell("stopping: running batches finish first")) as stop,
             HttpServer(
                 create_app(control, stop), listen, tls_cert, tls_key, plain=plain_http, front=front
             ) as http,
+            JobExecutor(work, name),
         ):
             owner.stop, owner.url = stop, http.url
             _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")

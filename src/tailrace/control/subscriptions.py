@@ -17,7 +17,7 @@ from tailrace.config.load import parse_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.control import audit
 from tailrace.control.metadata.database import now_us
-from tailrace.control.metadata.tables import MOST_NAME, progress, streams, subscriptions
+from tailrace.control.metadata.tables import MOST_NAME, jobs, progress, streams, subscriptions
 from tailrace.control.secrets import require_references
 from tailrace.control.stages import Desired, Stage, moved, retried
 from tailrace.errors import ConfigError, ControlError
@@ -227,6 +227,11 @@ def set_desired(
     values: dict[str, Any] = {"desired": desired}
     if desired is Desired.CANCEL:
         values["stage"], _ = moved(before.stage, before.reached, Stage.CANCELLED)
+        # no server takes its jobs any more; those that run are ended by one (`job_execution`)
+        of_it = jobs.c.subscription_id == before.id
+        ended = {"state": "cancelled", "is_cancelled": 1, "ended_us": now_us()}
+        connection.execute(update(jobs).where(of_it, jobs.c.state == "queued").values(**ended))
+        connection.execute(update(jobs).where(of_it, jobs.c.state == "running").values(is_cancelled=1))
     return _change(connection, actor, f"subscription.{desired}", before, version, **values)
 
 
@@ -275,7 +280,7 @@ def remove(connection: Connection, actor: str, name: str, version: int | None = 
             f"tailrace pause {name}, and wait until no server runs it",
             code="TR-8413",
         )
-    for of_it in (progress, streams):
+    for of_it in (progress, streams, jobs):
         connection.execute(delete(of_it).where(of_it.c.subscription_id == before.id))
     gone = connection.execute(
         delete(subscriptions).where(

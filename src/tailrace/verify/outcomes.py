@@ -14,6 +14,7 @@ from tailrace.config.verification import OnDifferences
 from tailrace.errors import StateError, coded
 from tailrace.failpoints import failpoint
 from tailrace.model.signal import Answer
+from tailrace.pipeline.job_answers import AnswerInProgress, JobAnswer, JobAnswers, is_job
 from tailrace.pipeline.notifications import REPAIR, VERIFICATION, Notification
 from tailrace.pipeline.verify_state import Asked, Comparison, VerifyState
 from tailrace.spark.checkpoint import Checkpoint, absolute
@@ -62,6 +63,9 @@ class Outcomes:
         self._tell, self._notify, self._show, self._clock = tell, notify, show, clock
         self._lock = threading.RLock()
         self._state = VerifyState.read(self._path)
+        self._answers = JobAnswers(self._path)
+        #: The answer to the job of the control plane that is being done.
+        self._answer: AnswerInProgress | None = None
         #: With what the pipeline is to end.
         self.error: StateError | None = None
         show(self._state.tables)
@@ -99,8 +103,32 @@ class Outcomes:
                 self._state = replace(self._state, batch=batch, asked=(*self._state.asked, *asked))
                 self._save()
 
-    def answered(self, asked: Asked) -> None:
-        """What a signal asked for is done."""
+    def refused(self, answer: Answer) -> None:
+        """The stream has not accepted a signal."""
+        if is_job(answer.id):
+            self._answers.write(answer.id, JobAnswer("refused", reason=answer.reason))
+
+    def cancelled(self) -> list[Asked]:
+        """What is asked for, and shall not be done any more."""
+        return [one for one in self._state.asked if self._answers.is_cancelled(one.id)]
+
+    def begin(self, asked: Asked) -> None:
+        """Begin with what a signal asks for."""
+        self._answer = AnswerInProgress(self._answers, asked.id) if is_job(asked.id) else None
+
+    def begun(self, job: Job) -> None:
+        """The tables of a job are known."""
+        if job.asked is not None and self._answer is not None:
+            self._answer.begin(len(job.tables))
+
+    def answered(self, asked: Asked, state: str = "done") -> None:
+        """What a signal asked for has ended: it is `done`, or `cancelled`."""
+        if is_job(asked.id):
+            answer = self._answer
+            if answer is None or answer.id != asked.id:
+                answer = AnswerInProgress(self._answers, asked.id)
+            answer.end(state)
+            self._answer = None
         with self._lock:
             rest = tuple(one for one in self._state.asked if one != asked)
             self._state = replace(self._state, asked=rest)
@@ -121,17 +149,21 @@ class Outcomes:
                 self._compared(event, job)
             case "requested":
                 self._put(sink, [table], request=event["id"])
+                if job.asked is not None and self._answer is not None:
+                    self._answer.requested(sink, table)
                 data = {"data_collections": table, "sink": sink, "request": event["id"]}
                 self.send(job.asked, REPAIR, "STARTED", data)
                 failpoint("verify.requested")
             case "skipped":
                 self.left_out(sink, table, event["why"], job.asked)
             case "failed":
-                self.left_out(sink, table, coded(event["message"], event["code"]), job.asked)
+                self.left_out(sink, table, coded(event["message"], event["code"]), job.asked, event["code"])
             case "ended":
                 others = [name for name in event["tables"] if name != table]
                 self._put(sink, others, begun_ms=self.now_ms)
                 self._put(sink, [table, *others], ended_ms=self.now_ms, attempts=0)
+                if job.asked is not None and self._answer is not None:
+                    self._answer.ended()
 
     def _compared(self, event: Mapping[str, Any], job: Job) -> None:
         sink, table, repaired = event["sink"], event["table"], event["repaired"]
@@ -150,6 +182,8 @@ class Outcomes:
             request=None,
             reason="",
         )
+        if job.asked is not None and self._answer is not None:
+            self._answer.compared(event, differences)
         data = {
             "data_collections": ",".join(event["tables"]),
             "sink": sink,
@@ -181,8 +215,10 @@ class Outcomes:
                 code="TR-8110",
             )
 
-    def left_out(self, sink: str, table: str, why: str, asked: Asked | None) -> None:
+    def left_out(self, sink: str, table: str, why: str, asked: Asked | None, code: str | None = None) -> None:
         """A table could not be compared: told once for each reason, and to whoever asks for it."""
+        if asked is not None and self._answer is not None:
+            self._answer.left_out(sink, table, why, code)
         is_new = self.entry(sink, table).reason != why
         if is_new:
             self._put(sink, [table], reason=why)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ from tailrace.enumerator.signals import COMPARISONS
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.pipeline.absent_sinks import sink_key
 from tailrace.pipeline.batch_run import BatchRun
+from tailrace.pipeline.job_answers import is_job
 from tailrace.pipeline.notifications import SIGNAL, VERIFICATION, Notification
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.parked_sinks import parked_sinks
@@ -161,6 +163,8 @@ class Verifications:
 
     def _next(self, done: Collection[tuple[str, str]] = ()) -> Job | None:
         """What is to be compared now, if anything; `done`: what has been, in this run."""
+        for one in self._outcomes.cancelled():
+            self._cancelled(one)
         asked, now_ms = self._outcomes.asked, self._outcomes.now_ms
         if self._is_closed() or (asked is None and (self._settings is None or now_ms < self._look_at_ms)):
             return None
@@ -170,6 +174,7 @@ class Verifications:
         end = StreamOffset.from_json(last.end)
         known = sorted({*end.names(), *end.parked})
         if asked is not None:
+            self._outcomes.begin(asked)
             pairs = [(sink, name) for sink in self._sinks for name in asked.tables or known]
             return Job(self._ready(pairs, end, asked), asked.type == "repair", asked)
         settings = self._settings
@@ -234,11 +239,15 @@ class Verifications:
         """Compare the tables of a job, and answer the signal that asks for it."""
         asked, tables = job.asked, ",".join(sorted({name for _, name in job.tables}))
         data = {"data_collections": tables}
+        self._outcomes.begun(job)
         if asked is not None and job.tables:
             self._outcomes.send(asked, VERIFICATION, "STARTED", data)
         if job.tables:
             self._compare(job)
         if asked is None or self._ended.is_set():
+            return
+        if asked in self._outcomes.cancelled():
+            self._cancelled(asked)
             return
         self._outcomes.answered(asked)
         if self._sinks:
@@ -246,6 +255,33 @@ class Verifications:
         else:
             reason = "no sink can be compared with the source"
             self._outcomes.send(asked, SIGNAL, "ABORTED", {"signal": asked.type, "reason": reason})
+
+    def _cancelled(self, asked: Asked) -> None:
+        """Do not go on with what a signal asks for."""
+        self._outcomes.answered(asked, "cancelled")
+        self._outcomes.send(asked, SIGNAL, "ABORTED", {"signal": asked.type, "reason": "it was cancelled"})
+
+    @contextmanager
+    def _ends_if_cancelled(self, asked: Asked | None, worker: Any) -> Iterator[None]:
+        """End the process that compares once nobody wants to know any more."""
+        if asked is None or not is_job(asked.id):
+            yield
+            return
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(_POLL_S[is_local(self._path)]):
+                if asked in self._outcomes.cancelled():
+                    worker.close()
+                    return
+
+        thread = threading.Thread(target=look, name="verify-cancel", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def _compare(self, job: Job) -> None:
         """Compare tables in a process of its own."""
@@ -261,12 +297,13 @@ class Verifications:
             worker = self._worker = self._start(task)
         begun = set[tuple[str, str]]()
         try:
-            for event in worker:
-                pair = (event["sink"], event["table"])
-                begun = begun - {pair} if event["event"] == "ended" else begun | {pair}
-                self._outcomes.happened(event, job)
-                if self._outcomes.error is not None:
-                    self._stop.set()
+            with self._ends_if_cancelled(job.asked, worker):
+                for event in worker:
+                    pair = (event["sink"], event["table"])
+                    begun = begun - {pair} if event["event"] == "ended" else begun | {pair}
+                    self._outcomes.happened(event, job)
+                    if self._outcomes.error is not None:
+                        self._stop.set()
         finally:
             with self._lock:
                 self._worker = None
@@ -274,7 +311,8 @@ class Verifications:
         for sink, name in begun if not self._ended.is_set() else ():
             gone: dict[str, Any] = {"sink": sink, "table": name}
             message = f"the process that compared it has ended, see `{log_file}`"
-            self._outcomes.happened({"event": "failed", "code": None, "message": message, **gone}, job)
+            if job.asked not in self._outcomes.cancelled():
+                self._outcomes.happened({"event": "failed", "code": None, "message": message, **gone}, job)
             self._outcomes.happened({"event": "ended", "tables": [name], **gone}, job)
 
     def _limits(self) -> SourceOptions:
@@ -295,9 +333,13 @@ class Verifications:
         """See `Watcher`: note what the batch's answers say that somebody asks for."""
         end = self._checkpoint.end_of(batch_id) or {}
         answers = StreamOffset.from_json(end).answers if end.get("answers") else ()
-        asked = [a for a in answers if a.signal in COMPARISONS and a.status == "ACCEPTED"]
+        comparisons = [a for a in answers if a.signal in COMPARISONS]
+        asked = [a for a in comparisons if a.status == "ACCEPTED"]
         if asked:
             self._outcomes.accepted(batch_id, asked)
+        for answer in comparisons:
+            if answer.status != "ACCEPTED":
+                self._outcomes.refused(answer)
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """See `Watcher`."""

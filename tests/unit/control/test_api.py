@@ -113,7 +113,7 @@ def test_each_route_refuses_smaller_scopes(api: Api) -> None:
     for method, path, scopes in routes(api.app):
         if path in PUBLIC:
             continue
-        url = path.format(name="shop", sink="delta") if "{" in path else path
+        url = path.format(name="shop", sink="delta", job=1) if "{" in path else path
         nobody = api.client(None).request(method, url, json={})
         assert nobody.status_code == 401, url
         assert nobody.headers["www-authenticate"] == "Bearer"
@@ -204,6 +204,40 @@ def test_users_ask_and_the_audit_says_who(api: Api) -> None:
     older = admin.get(f"{url}/events", params={"before": events["next"]}).json()
     assert [event["kind"] for event in older["items"]] == ["subscription.pause", "subscription.create"]
     assert older["next"] is None
+
+
+def test_jobs_are_created_once_listed_and_cancelled(api: Api) -> None:
+    operator, reader = api.client(Scope.OPERATE), api.client(Scope.READ)
+    create(api.client())
+    url = f"{API}/subscriptions/shop/jobs"
+    asked = {"kind": "repair", "tables": ["shop.orders"], "key": "nightly"}
+    made = operator.post(url, json=asked)
+    assert (made.status_code, made.json()["state"]) == (201, "queued")
+    again = operator.post(url, json=asked)
+    assert (again.status_code, again.json()) == (200, made.json())
+    assert operator.post(url, json={**asked, "kind": "verify"}).json()["code"] == "TR-8481"
+    for wrong, code in ((["shop.other"], "TR-1302"), ([7], "TR-8440")):
+        refused = operator.post(url, json={"kind": "verify", "tables": wrong})
+        assert (refused.status_code, refused.json()["code"]) == (422, code)
+    assert operator.post(url, json={"kind": "verify"}).json()["tables"] == []
+    first = reader.get(url, params={"limit": 1}).json()
+    rest = reader.get(url, params={"before": first["next"]}).json()
+    assert [one["kind"] for one in first["items"] + rest["items"]] == ["verify", "repair"]
+    one = f"{url}/{made.json()['id']}"
+    assert operator.post(f"{one}/cancel").json()["state"] == "cancelled"
+    assert operator.post(f"{one}/cancel").status_code == 202, "it may be repeated"
+    assert reader.get(one).json()["ended_us"] is not None
+    assert [j["id"] for j in reader.get(url, params={"state": "queued"}).json()["items"]] == [
+        first["items"][0]["id"]
+    ]
+    gone = reader.get(f"{url}/99")
+    assert (gone.status_code, gone.json()["code"]) == (404, "TR-8480")
+    events = reader.get(f"{API}/subscriptions/shop/events").json()["items"]
+    assert [(e["kind"], e["actor"]) for e in events[:3]] == [
+        ("job.cancel", "of-operate"),
+        ("job.create", "of-operate"),
+        ("job.create", "of-operate"),
+    ]
 
 
 def test_lists_have_pages_and_filters(api: Api) -> None:

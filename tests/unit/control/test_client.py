@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import uvicorn
 from click.testing import CliRunner, Result
 
 from tailrace.cli import cli
-from tailrace.control import tokens
+from tailrace.control import jobs, tokens
 from tailrace.control.api.app import create_app
+from tailrace.control.client import job_commands
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
 from tailrace.control.places import log_file
 from tailrace.control.policy import Policy
 from tailrace.control.tokens import Scope
 from tailrace.errors import ConfigError, ControlError, TailraceError, TransientControlError
+from tailrace.pipeline.job_answers import TableAnswer
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.unit.control.test_operations import SPEC
 
@@ -163,6 +166,80 @@ def test_tables_are_asked_for_by_name_of_the_subscription(served: Served) -> Non
     assert [request.kind for request in pending] == ["park", "signal", "resume"]
     assert refused(ConfigError, "park", "a", "shop.other").code == "TR-1302"
     assert refused(ConfigError, "resume", "a", "--sink", "delta").code == "TR-7613"
+
+
+def _finish(served: Served, differences: int = 0, **error: str) -> threading.Thread:
+    """Let the next job end as soon as it is there, as its server would."""
+
+    def end() -> None:
+        found: list[jobs.TableJob] = []
+        deadline = time.monotonic() + 20
+        while not found and time.monotonic() < deadline:
+            found = served.control.database.read(
+                lambda c: jobs.select_jobs(c, "a", state=jobs.JobState.QUEUED, most=1)
+            )
+        table = asdict(TableAnswer("delta", "shop.orders", "t", differences=differences, found=9))
+        result = {"error": error or None, "tables": [{"source": "", **table}]}
+        state = jobs.JobState.FAILED if error else jobs.JobState.DONE
+        with served.control.database.begin() as connection:
+            jobs.end(connection, "s", found[0], state, result)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    return ending
+
+
+def test_subscription_is_verified_and_repaired_by_name(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_commands, "_LOOK_S", 0.05)
+    run("apply", "-f", served.file("a"), "--yes")
+    ending = _finish(served)
+    told = run("verify", "a")
+    ending.join()
+    assert "job 1: verify, done, 1 of 1 compared" in told
+    assert "shop.orders in delta: equal, 9 before the repair" in told
+    ending = _finish(served, 1234)
+    done = invoke("repair", "a", "shop.orders")
+    ending.join()
+    assert done.exit_code == 1
+    assert "1,234 rows differ" in done.output
+    ending = _finish(served, message="no", code="TR-8486")
+    done = invoke("verify", "a", "--json")
+    ending.join()
+    assert (done.exit_code, json.loads(done.output)["state"]) == (1, "failed")
+    assert run("repair", "a", "--no-wait", "--key", "k") == "job 4: queued\n"
+    assert json.loads(run("repair", "a", "--no-wait", "--key", "k", "--json"))["id"] == 4
+    assert [row.split()[:3] for row in run("job", "list", "a").splitlines()] == [
+        ["JOB", "KIND", "STATE"],
+        ["4", "repair", "queued"],
+        ["3", "verify", "failed"],
+        ["2", "repair", "done"],
+        ["1", "verify", "done"],
+    ]
+    assert [one["id"] for one in json.loads(run("job", "list", "a", "--state", "done", "--json"))] == [2, 1]
+    assert "job 4: cancelled" in run("job", "cancel", "a", "4")
+    assert json.loads(run("job", "show", "a", "4", "--json"))["state"] == "cancelled"
+    assert "no [TR-8486]" in run("job", "show", "a", "3")
+    assert refused(ControlError, "job", "show", "a", "9").code == "TR-8480"
+    assert refused(ConfigError, "verify", "a", "--table", "x.*").code == "TR-8101"
+    assert refused(ConfigError, "verify", "a", "--table", "(").code == "TR-8101"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["verify", "a", "--limit", "3"], "--limit"),
+        (["verify", "a", "--show-values"], "--show-values"),
+        (["repair", "a", "--dry-run"], "--dry-run"),
+        (["verify", "a.yaml", "--no-wait"], "--no-wait"),
+        (["repair", "a.yaml", "--key", "k"], "--key"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(served: Served, arguments: list[str], option: str) -> None:
+    done = invoke(*arguments)
+    assert done.exit_code == 2
+    assert f"{option} is not for" in done.output
 
 
 def test_a_file_stays_a_file(served: Served, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ protection      sizes of requests, headers of responses
 models          what goes in and out
 subscriptions   pipelines: list, create, change, pause, resume, cancel, retry, remove
 streams         of one pipeline: status, tables, signals, offsets, events, log
+jobs            of one pipeline: verify and repair
 inspection      checks of files, tables of sources
 administration  tokens, servers, the audit
 health          whether the server answers; metrics

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from tailrace.config.document import MOST_CHARACTERS
 from tailrace.control.audit import Event
 from tailrace.control.inspection import Checked, FoundTable
+from tailrace.control.jobs import JobKind, JobState, TableJob
 from tailrace.control.metadata.tables import MOST_NAME, MOST_TABLE
 from tailrace.control.progress import TableReport
 from tailrace.control.servers import ServerInfo
@@ -80,6 +81,17 @@ class NewSignal(_In):
     data: dict[str, Any] = Field(default_factory=dict)
     id: Name | None = None
     source: SourceName = None
+
+
+class NewJob(_In):
+    """A comparison of tables with their targets, or a repair."""
+
+    kind: JobKind
+    tables: Annotated[list[Text], Field(max_length=1000, description="Of one source; none: all.")] = []
+    source: SourceName = None
+    key: Annotated[
+        Name | None, Field(description="Your name for it: the same request once more finds the same job.")
+    ] = None
 
 
 class FileToCheck(_In):
@@ -170,6 +182,67 @@ class Requested(BaseModel):
     """What was asked of a stream: it obeys with its next batch, or when it is started."""
 
     request: str
+
+
+class JobTableOut(BaseModel):
+    """What a job has found of a table and its target in one sink."""
+
+    source: str
+    sink: str
+    table: str
+    target: str
+    batch: int | None
+    source_rows: int | None
+    target_rows: int | None
+    differences: int | None = Field(description="Rows that differ, at least; null: it was not compared.")
+    found: int | None = Field(description="Rows that differed before the repair, where there was one.")
+    reads_again: bool = Field(description="Whether rows were still being read again.")
+    code: str | None
+    reason: str
+
+
+class JobResultOut(BaseModel):
+    """How a job ended."""
+
+    differences: int = Field(description="Rows that differ, at least, in all targets.")
+    error: ReasonOut | None
+    tables: list[JobTableOut]
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    id: int
+    subscription: str
+    key: str
+    kind: JobKind
+    source: str | None
+    tables: list[str]
+    state: JobState
+    is_cancelled: bool
+    attempts: int
+    done: int = Field(description="Pairs of sink and table that are done with.")
+    total: int
+    result: JobResultOut | None = Field(description="Null: it has not ended, or was cancelled before.")
+    requested_by: str
+    created_us: int
+    started_us: int | None
+    ended_us: int | None
+
+    @classmethod
+    def of(cls, found: TableJob) -> JobOut:
+        """A job as the API shows it."""
+        shown = {name: getattr(found, name) for name in cls.model_fields if name != "result"}
+        return cls.model_validate(
+            {**shown, "tables": list(found.tables), "result": found.result and _result(found)}
+        )
+
+
+class JobPage(BaseModel):
+    """A page of jobs, the newest first."""
+
+    items: list[JobOut]
+    next: int | None = Field(description="Ask for older ones with `before`; null: there are none.")
 
 
 class SinkResumed(BaseModel):
@@ -317,6 +390,11 @@ class ServerOut(BaseModel):
     def of(cls, found: ServerInfo) -> ServerOut:
         """A server as the API shows it."""
         return cls(**{name: getattr(found, name) for name in cls.model_fields})
+
+
+def _result(found: TableJob) -> dict[str, Any]:
+    assert found.result is not None
+    return {**found.result, "differences": found.differences}
 
 
 def _dict(value: Mapping[str, Any] | None) -> dict[str, Any] | None:

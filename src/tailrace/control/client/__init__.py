@@ -3,5 +3,6 @@
 connection   requests to a server, and its errors as ours
 plan         what `apply` would do
 commands     apply, get, describe, logs, pause, cancel, retry, delete, export, token
+job_commands verify and repair of a subscription, and job list, show, cancel
 remote       park, resume and resync of a subscription, instead of a pipeline file
 """

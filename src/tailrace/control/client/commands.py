@@ -21,7 +21,7 @@ from tailrace.printable import printable, printable_lines
 _LOOK_S = 1.0
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-_name_argument = click.argument("name", metavar="NAME")
+name_argument = click.argument("name", metavar="NAME")
 
 
 @click.command()
@@ -124,15 +124,15 @@ def get(name: str | None, *, stage: str | None, as_json: bool, **where: Any) -> 
             one["desired"],
             one["owner"] or "-",
             str(one["version"]),
-            _time(one["updated_us"]),
+            time_text(one["updated_us"]),
         )
         for one in found
     ]
-    _print_rows(rows)
+    print_rows(rows)
 
 
 @click.command()
-@_name_argument
+@name_argument
 @_json_option
 @client_options
 def describe(name: str, *, as_json: bool, **where: Any) -> None:
@@ -146,9 +146,9 @@ def describe(name: str, *, as_json: bool, **where: Any) -> None:
         return
     for label in ("name", "stage", "desired", "owner", "version", "failures"):
         click.echo(f"{label:9} {printable(str(found[label] if found[label] is not None else '-'))}")
-    click.echo(f"created   {_time(found['created_us'])}\nchanged   {_time(found['updated_us'])}")
+    click.echo(f"created   {time_text(found['created_us'])}\nchanged   {time_text(found['updated_us'])}")
     if found["reason"]:
-        click.echo(_reason(found["reason"], ""))
+        click.echo(reason_lines(found["reason"], ""))
     if tables:
         click.echo("\ntables")
         rows = [("TABLE", "STAGE", "ROWS", "ESTIMATED", "CHANGES", "COMPLETE UP TO")]
@@ -157,21 +157,21 @@ def describe(name: str, *, as_json: bool, **where: Any) -> None:
                 one["table"] if not one["source"] else f"{one['source']}: {one['table']}",
                 one["stage"],
                 *(str(one[key]) if one[key] is not None else "-" for key in ("rows", "estimated", "changes")),
-                _time(one["complete_us"]),
+                time_text(one["complete_us"]),
             )
             for one in tables
         ]
-        _print_rows(rows)
+        print_rows(rows)
         for one in tables:
             if one["error"]:
-                click.echo(_reason(one["error"], f"{one['table']}: "))
+                click.echo(reason_lines(one["error"], f"{one['table']}: "))
     click.echo("\nevents")
     for event in events:
-        click.echo(printable(f"{_time(event['at_us'])}  {event['kind']}  by {event['actor']}"))
+        click.echo(printable(f"{time_text(event['at_us'])}  {event['kind']}  by {event['actor']}"))
 
 
 @click.command()
-@_name_argument
+@name_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 @_json_option
 @client_options
@@ -196,7 +196,7 @@ def logs(name: str, *, follow: bool, as_json: bool, **where: Any) -> None:
 
 
 @click.command()
-@_name_argument
+@name_argument
 @_json_option
 @client_options
 def pause(name: str, *, as_json: bool, **where: Any) -> None:
@@ -205,7 +205,7 @@ def pause(name: str, *, as_json: bool, **where: Any) -> None:
 
 
 @click.command()
-@_name_argument
+@name_argument
 @_yes_option
 @_json_option
 @client_options
@@ -217,7 +217,7 @@ def cancel(name: str, *, yes: bool, as_json: bool, **where: Any) -> None:
 
 
 @click.command()
-@_name_argument
+@name_argument
 @_json_option
 @client_options
 def retry(name: str, *, as_json: bool, **where: Any) -> None:
@@ -226,7 +226,7 @@ def retry(name: str, *, as_json: bool, **where: Any) -> None:
 
 
 @click.command()
-@_name_argument
+@name_argument
 @_yes_option
 @client_options
 def delete(name: str, *, yes: bool, **where: Any) -> None:
@@ -270,7 +270,7 @@ def token() -> None:
 
 
 @token.command(name="create")
-@_name_argument
+@name_argument
 @click.option("--scope", type=click.Choice(["read", "operate", "admin"]), required=True)
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="When it ends; default: never.")
 @_json_option
@@ -291,12 +291,15 @@ def list_tokens(*, as_json: bool, **where: Any) -> None:
         click.echo(json.dumps(found))
         return
     rows = [("NAME", "SCOPE", "CREATED", "ENDS")]
-    rows += [(one["name"], one["scope"], _time(one["created_us"]), _time(one["expires_us"])) for one in found]
-    _print_rows(rows)
+    rows += [
+        (one["name"], one["scope"], time_text(one["created_us"]), time_text(one["expires_us"]))
+        for one in found
+    ]
+    print_rows(rows)
 
 
 @token.command(name="revoke")
-@_name_argument
+@name_argument
 @client_options
 def revoke_token(name: str, **where: Any) -> None:
     """End a token at once."""
@@ -310,19 +313,22 @@ def _asked(api: ApiClient, name: str, what: str, *, as_json: bool) -> None:
     click.echo(text)
 
 
-def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+def print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns; the first is the head."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
         click.echo(printable(line.rstrip()))
 
 
-def _reason(reason: Mapping[str, Any], before: str) -> str:
+def reason_lines(reason: Mapping[str, Any], before: str) -> str:
+    """An error of the API as text, behind what it is about."""
     code = f" [{reason['code']}]" if reason.get("code") else ""
     lines = [f"{before}{reason['message']}{code}"]
     lines += [f"  {reason[part]}" for part in ("detail", "hint") if reason.get(part)]
     return printable_lines("\n".join(lines))
 
 
-def _time(at_us: int | None) -> str:
+def time_text(at_us: int | None) -> str:
+    """A time as commands print it."""
     return "-" if at_us is None else f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"

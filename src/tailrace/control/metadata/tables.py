@@ -3,6 +3,7 @@
     subscriptions   a pipeline file, what is asked of it, what it does, and who runs it
     streams         the newest batch of each of its sources
     progress        of each of its source tables
+    jobs            comparisons and repairs of its tables that somebody asked for
     events          the audit: who changed what, and when
     servers         those that share this database
     tokens          of the API's users, as hashes
@@ -112,6 +113,39 @@ progress = Table(
     # code, message, detail and hint, as JSON
     Column("error", _LONG),
     Column("updated_us", BigInteger, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=True),
+    Column("subscription_id", _ID, ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False),
+    # the client's name for it: the same once more is found as it is
+    Column("client_key", _name(MOST_NAME), nullable=False),
+    # the id of its signal: random, so that no other signal is taken for it
+    Column("signal", String(64), nullable=False),
+    Column("kind", String(16), nullable=False),
+    # one of the file's `sources`; null: all that can be compared
+    Column("source", _name(MOST_NAME)),
+    # JSON: names; none: all
+    Column("tables", _LONG, nullable=False),
+    Column("state", String(16), nullable=False),
+    # whether somebody wants it to end
+    Column("is_cancelled", Integer, nullable=False),
+    # the lease under which it was run last, and how many there were
+    Column("lease", BigInteger),
+    Column("attempts", Integer, nullable=False),
+    # pairs of sink and table: those that are done with, and all
+    Column("done", Integer, nullable=False),
+    Column("total", Integer, nullable=False),
+    # how it ended, as JSON
+    Column("result", _LONG),
+    Column("requested_by", _name(MOST_NAME), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("started_us", BigInteger),
+    Column("ended_us", BigInteger),
+    UniqueConstraint("subscription_id", "client_key"),
+    Index("ix_jobs_state", "state"),
 )
 
 events = Table(

@@ -15,8 +15,9 @@ from fastapi import APIRouter, Form, Query, Request
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from tailrace.control import comparisons, progress, subscriptions
+from tailrace.control import comparisons, jobs, progress, subscriptions
 from tailrace.control.comparisons import SourceComparisons
+from tailrace.control.jobs import JobKind, JobState, TableJob
 from tailrace.control.pages.listing import PageNumber
 from tailrace.control.pages.overview import PAGE, Overview, overview_of
 from tailrace.control.pages.references import named, reference
@@ -33,7 +34,10 @@ from tailrace.verify.comparable import compared_sink
 _DONE = {
     "verify": "Asked to verify. The results appear here.",
     "repair": "Asked to repair. The results appear here.",
+    "cancel": "Asked to cancel the job. Rows that are being read again are read to the end.",
 }
+#: Jobs that are shown, the newest.
+_JOBS = 10
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,25 @@ class ShownResult:
         if self.known is None:
             return 3
         return 0 if self.known.differences else 1 if self.known.reason else 2
+
+
+@dataclass(frozen=True)
+class ShownJob:
+    """A job as the page shows it.
+
+    Args:
+        job: itself.
+        about: the tables, in words.
+        word: its state, in a word or two.
+        tone: how that is coloured.
+        notes: what else there is to say.
+    """
+
+    job: TableJob
+    about: str
+    word: str
+    tone: str
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -92,7 +115,7 @@ def routes(site: Site) -> APIRouter:
         done: str = "",
     ) -> Response:
         viewer = site.viewer(request)
-        row, reports = site.database.read(lambda connection: _known(connection, name))
+        row, reports, asked = site.database.read(lambda connection: _known(connection, name))
         error: TailraceError | None = None
         found: list[SourceComparisons] = []
         try:
@@ -115,6 +138,7 @@ def routes(site: Site) -> APIRouter:
             is_cancelled=row.subscription.stage is Stage.CANCELLED,
             is_stopped=row.subscription.desired is not Desired.RUN,
             waiting=_waiting(found),
+            jobs=[_shown(job, is_stopped=row.subscription.desired is not Desired.RUN) for job in asked],
             tables=tables[(page - 1) * PAGE : page * PAGE],
             total=len(tables),
             size=PAGE,
@@ -134,7 +158,7 @@ def routes(site: Site) -> APIRouter:
         form_token: Annotated[str, Form()] = "",
     ) -> Response:
         viewer = site.acting(request, form_token, Scope.OPERATE)
-        kind: Literal["verify", "repair"] = "verify" if comparison.startswith("verify") else "repair"
+        kind = JobKind.VERIFY if comparison.startswith("verify") else JobKind.REPAIR
         if comparison.endswith("all"):
             comparisons.compare(site.control, viewer.name, name, kind)
         else:
@@ -142,12 +166,60 @@ def routes(site: Site) -> APIRouter:
                 comparisons.compare(site.control, viewer.name, name, kind, names, source=source or None)
         return to(request, f"/pipelines/{quote(name, safe='')}/comparisons?done={kind}")
 
+    @router.post("/pipelines/{name}/comparisons/cancel")
+    def cancel(
+        request: Request,
+        *,
+        name: str,
+        job: Annotated[int, Form(ge=1, le=(1 << 63) - 1)],
+        form_token: Annotated[str, Form()] = "",
+    ) -> Response:
+        viewer = site.acting(request, form_token, Scope.OPERATE)
+        with site.database.begin() as connection:
+            jobs.cancel(connection, viewer.name, name, job)
+        return to(request, f"/pipelines/{quote(name, safe='')}/comparisons?done=cancel")
+
     return router
 
 
-def _known(connection: Connection, name: str) -> tuple[Overview, list[TableReport]]:
+def _known(connection: Connection, name: str) -> tuple[Overview, list[TableReport], list[TableJob]]:
     subscription = subscriptions.get(connection, name)
-    return overview_of(connection, subscription), progress.tables_of(connection, subscription.id)
+    return (
+        overview_of(connection, subscription),
+        progress.tables_of(connection, subscription.id),
+        jobs.select_jobs(connection, name, most=_JOBS),
+    )
+
+
+def _shown(job: TableJob, *, is_stopped: bool) -> ShownJob:
+    source = f"{job.source}: " if job.source else ""
+    about = f"{source}{_many(len(job.tables))}" if len(job.tables) != 1 else f"{source}{job.tables[0]}"
+    notes = []
+    error = (job.result or {}).get("error")
+    match job.state:
+        case JobState.QUEUED:
+            word, tone = "waits", "calm"
+            notes.append(
+                "the pipeline is paused: it is done when that is resumed"
+                if is_stopped
+                else "the server that runs the pipeline takes it"
+            )
+        case JobState.RUNNING:
+            word, tone = ("is cancelled", "calm") if job.is_cancelled else ("runs", "warn")
+            if job.total:
+                notes.append(f"{job.done:,} of {job.total:,} compared")
+        case JobState.CANCELLED:
+            word, tone = "cancelled", "calm"
+        case JobState.FAILED:
+            word, tone = "failed", "bad"
+        case JobState.DONE:
+            word, tone = ("rows differ", "bad") if job.differences else ("equal", "good")
+    if job.differences:
+        notes.append(f"rows that differ: {job.differences:,}")
+    if error is not None:
+        notes.append(f"{error['message']} ({error['code']})")
+        notes += [error["detail"]] if error["detail"] else []
+    return ShownJob(job, about, word, tone, notes)
 
 
 def _tables(

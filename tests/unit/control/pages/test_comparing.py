@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.control import leases, progress, subscriptions
+from tailrace.control import jobs, leases, progress, subscriptions
 from tailrace.control.audit import read_events
+from tailrace.control.job_execution import JobExecutor
+from tailrace.control.jobs import JobKind, JobState
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
@@ -61,6 +63,11 @@ def press(browser: Browser, comparison: str, *chosen: str) -> None:
     assert "Asked to" in browser.get(answer.headers["location"])
 
 
+def work(database: ControlDatabase, tmp_path: Path) -> None:
+    """What the server that owns the pipeline does about its jobs."""
+    JobExecutor(control(database, tmp_path), "s").look()
+
+
 def accepted(tmp_path: Path) -> list[tuple[str, tuple[str, ...]]]:
     """What a stream that captures TABLES makes of what was asked: types and tables."""
     offset = StreamOffset("initial", {"pos": 1})
@@ -71,9 +78,10 @@ def accepted(tmp_path: Path) -> list[tuple[str, tuple[str, ...]]]:
     return [(answer.signal, answer.tables) for answer in offset.answers]
 
 
-def shown(page: str) -> list[str]:
-    """Table, sink and result of each row, without tags."""
-    rows = re.findall(r"<tr>(.*?)</tr>", page.split("<tbody>")[1], re.S)
+def shown(page: str, part: int = -1) -> list[str]:
+    """Rows without tags: by default table, sink and result of each."""
+    body, _, _ = page.split("<tbody>")[1:][part].partition("</tbody>")
+    rows = re.findall(r"<tr>(.*?)</tr>", body, re.S)
     return [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in rows]
 
 
@@ -90,17 +98,51 @@ def test_chosen_tables_and_all_are_asked_for(database: ControlDatabase, tmp_path
         press(browser, "verify-all")
         press(browser, "repair-all", "shop.a")
         waiting = browser.get(PAGE)
+    work(database, tmp_path)
     assert accepted(tmp_path) == [
         ("verify", ("shop.b", ODD) if ODD > "shop.b" else (ODD, "shop.b")),
         ("repair", ("shop.a",)),
         ("verify", ()),
         ("repair", ()),
     ]
-    assert "repair, 1 table;" in waiting
-    assert "verify, all tables;" in waiting
+    assert [row.split(" the server")[0] for row in shown(waiting, 0)] == [
+        "4 repair, all tables waits",
+        "3 verify, all tables waits",
+        "2 repair, shop.a waits",
+        "1 verify, 2 tables waits",
+    ]
     events = database.read(lambda connection: read_events(connection, "shop"))
-    assert [event.kind for event in events[:2]] == ["subscription.repair", "subscription.verify"]
+    assert [event.kind for event in events[:4]] == ["job.create"] * 4
     assert {event.actor for event in events[:4]} == {"operate-0"}
+
+
+def test_jobs_are_shown_with_their_results_and_cancelled(database: ControlDatabase, tmp_path: Path) -> None:
+    create(database)
+    with database.begin() as connection:
+        made = [jobs.create(connection, "ann", "shop", JobKind.VERIFY, [ODD])[0] for _ in range(4)]
+        error = {"code": "TR-8486", "message": HOSTILE, "detail": HOSTILE, "hint": None}
+        table = {"source": "", "sink": "delta", "target": "t", "table": ODD, "differences": 1234}
+        jobs.end(connection, "s", made[0], JobState.DONE, {"error": None, "tables": [table]})
+        jobs.end(connection, "s", made[1], JobState.FAILED, {"error": error, "tables": []})
+    with browsing(database, Scope.READ, tmp_path) as browser:
+        page = browser.get(PAGE)
+        assert "/comparisons/cancel" not in page
+        form = browser.form("/", "/sign-out")
+        assert browser.client.post(f"{PAGE}/cancel", data={**form, "job": 3}).status_code == 403
+    assert "rows that differ: 1,234" in page
+    assert "TR-8486" in page
+    assert SHOWN in page
+    assert "<script>alert" not in page
+    with browsing(database, Scope.OPERATE, tmp_path) as browser:
+        form = browser.form(PAGE, f"{PAGE}/cancel")
+        answer = browser.client.post(f"{PAGE}/cancel", data={**form, "job": made[3].id})
+        assert answer.status_code == 303
+        assert "Asked to cancel" in browser.get(answer.headers["location"])
+        for number, code in ((made[0].id, "TR-8483"), (99, "TR-8480"), (0, "TR-8463")):
+            assert code in browser.client.post(f"{PAGE}/cancel", data={**form, "job": number}).text
+        assert [row.endswith("Cancel") for row in shown(browser.get(PAGE), 0)] == [False, True, False, False]
+    with database.begin() as connection:
+        assert jobs.get(connection, "shop", made[3].id).state is JobState.CANCELLED
 
 
 def test_results_are_shown_those_that_differ_first(database: ControlDatabase, tmp_path: Path) -> None:
@@ -264,6 +306,7 @@ def test_tables_of_several_sources_are_told_apart(database: ControlDatabase, tmp
         boxes = re.findall(r'name="table" value="([\w-]+)"', page)
         for fields in ({"comparison": "verify", "table": boxes}, {"comparison": "repair-all"}):
             assert browser.client.post(ASK, data={**form, **fields}).status_code == 303
+    work(database, tmp_path)
     assert [row.split(" 1970")[0] for row in shown(page)] == [
         "west: shop.a delta equal",
         "east: shop.a delta never compared – – – –",
