@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tailrace.control.client.connection import ApiClient
-    from tailrace.enumerator.offset import StreamOffset
     from tailrace.pipeline.supervisor import Watcher
 
 #: Done, or stopped on request.
@@ -64,6 +63,7 @@ _WATCH_S = 2.0
 _ELSEWHERE = (
     ("verify", "tailrace.control.client.comparison_commands", "verify", None),
     ("repair", "tailrace.control.client.comparison_commands", "repair", None),
+    ("offsets", "tailrace.control.client.offset_commands", "offsets", None),
     ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("import", "tailrace.config.importing.command", "command", None),
@@ -543,166 +543,6 @@ def _resume_sink(pipeline: Pipeline, name: str) -> None:
     click.echo(f"sink {printable(name)} will go on: {what} read again, in place, and passed to every sink")
     for one, each in zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True):
         click.echo(f"  {printable(one)} {what_it_gets(each)}")
-
-
-@cli.group()
-def offsets() -> None:
-    """Show or change the offset from which a pipeline continues."""
-
-
-@offsets.command()
-@_pipeline_argument
-@_source_option
-def show(pipeline_file: Path, source: str | None) -> None:
-    """Print the newest stream offset of the pipeline's checkpoint, and which tables are parked."""
-    from tailrace.model.parked import parked_tables  # noqa: PLC0415
-    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
-
-    pipeline = load_pipeline(pipeline_file, source)
-    last = Checkpoint(pipeline.checkpoint).last()
-    if last is None:
-        click.echo(f"checkpoint {pipeline.checkpoint} has no batch yet", err=True)
-        return
-    state = "committed" if last.committed else "planned: the next start repeats it"
-    click.echo(f"batch {last.id}, {state}", err=True)
-    for name, entry in parked_tables(last.end).items():
-        click.echo(printable_lines(f"parked: {name}: {entry.reason}"), err=True)
-    click.echo(_json(last.end, indent=2))
-
-
-@offsets.command()
-@_pipeline_argument
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of batches.")
-@_source_option
-def history(pipeline_file: Path, source: str | None, last: int) -> None:
-    """Print what the newest batches have read: log, snapshots, tables read again, requests.
-
-    Spark keeps the last hundred batches. Offsets that `offsets set` has replaced are listed, too.
-    """
-    from tailrace.pipeline.offset_history import history_lines  # noqa: PLC0415
-
-    for line in history_lines(load_pipeline(pipeline_file, source), last):
-        click.echo(line)
-
-
-@offsets.command()
-@_pipeline_argument
-@click.argument("first", type=int, required=False)
-@click.argument("last", type=int, required=False)
-@_source_option
-def diff(pipeline_file: Path, source: str | None, first: int | None, last: int | None) -> None:
-    """Print what changed from the end of batch FIRST to the end of batch LAST.
-
-    By default, LAST is the newest batch and FIRST the one before it.
-    """
-    from tailrace.pipeline.offset_history import difference_lines  # noqa: PLC0415
-
-    for line in difference_lines(load_pipeline(pipeline_file, source), first, last):
-        click.echo(line)
-
-
-@offsets.command(name="set")
-@_pipeline_argument
-@click.argument("offset", metavar="JSON|@FILE")
-@click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
-@click.option("--unchecked", is_flag=True, help="Ask neither the server for the position nor the targets.")
-@click.option("--skip-changes", is_flag=True, help="Do not read tables again because of a later position.")
-@_source_option
-def set_offset(
-    pipeline_file: Path,
-    offset: str,
-    *,
-    source: str | None,
-    dry_run: bool,
-    unchecked: bool,
-    skip_changes: bool,
-) -> None:
-    """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
-
-    The server must have the position in its log, between two transactions. With an earlier one, changes are
-    applied once more where targets hold rows; it is refused if a sink appends changes. With a later one, the
-    changes between are not read; tables are read again in place (`tailrace resync`), and so are tables whose
-    rows would be missing or come twice for another reason.
-
-    Where the checkpoint is older than the targets, the stream goes on with batch numbers above theirs, and
-    all tables are read again.
-    """
-    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
-    from tailrace.pipeline import table_requests  # noqa: PLC0415
-    from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
-    from tailrace.pipeline.offset_set import behind_targets, continued  # noqa: PLC0415
-    from tailrace.pipeline.older_checkpoint import newest_in_targets  # noqa: PLC0415
-    from tailrace.pipeline.run import captured_tables  # noqa: PLC0415
-    from tailrace.pipeline.run_state import RunState, forget_run  # noqa: PLC0415
-    from tailrace.sources import registry  # noqa: PLC0415
-    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
-
-    pipeline = load_pipeline(pipeline_file, source)
-    end = _offset(offset)
-    checkpoint = Checkpoint(pipeline.checkpoint)
-    last = checkpoint.last()
-    newest = -1 if last is None or unchecked else newest_in_targets(pipeline, last)
-    is_behind = last is not None and newest > last.id
-    # tables that are all read again need no log from before
-    if not (unchecked or (is_behind and pipeline.source.on_position_lost == "refresh")):
-        require_in_log(pipeline.source, end)
-    kept_fields = {}
-    if last is not None:
-        former = StreamOffset.from_json(last.end)
-        appending = [sink.type for sink in pipeline.sinks if table_requests.appends(sink)]
-        if end.log != former.log:
-            end = replace(end, shapes={})  # those at another position; the stream finds out anew
-        end, again = continued(
-            former,
-            end,
-            registry.position_type(pipeline.source.dialect),
-            appending=appending,
-            skips_changes=skip_changes,
-        )
-        if is_behind:
-            end, again = behind_targets(end, map(str, captured_tables(pipeline)), appending=appending)
-            click.echo(f"the targets have batches up to {newest}, the checkpoint up to {last.id}")
-        for name in again:
-            click.echo(f"{printable(name)} will be read again, so that its targets equal it")
-        kept_fields = {name: last.end[name] for name in ("shape",) if name in last.end}
-        click.echo(f"from {_json(last.end)}")
-    value = {**end.to_json(), **kept_fields}
-    click.echo(f"to   {_json(value)}")
-    if not dry_run:
-        state = RunState.read(checkpoint.path)
-        if state is not None and state.runs:
-            raise ConfigError(
-                "the pipeline is running",
-                f"process {state.pid} has the offset in its memory, and would go on from there",
-                "stop it first",
-                code="TR-1312",
-            )
-        kept = checkpoint.set_end(value, newest)
-        forget_run(checkpoint.path)
-        click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
-
-
-def _offset(text: str) -> StreamOffset:
-    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
-
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"offset file `{text[1:]}` cannot be read", error.strerror, code="TR-1301"
-            ) from None
-    try:
-        return StreamOffset.from_json(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ConfigError("the offset is not JSON", str(error), code="TR-1301") from None
-    except (KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            "the offset is not a valid stream offset",
-            None,
-            "`tailrace offsets show` prints one",
-            code="TR-1301",
-        ) from None
 
 
 def _json(value: object, indent: int | None = None) -> str:

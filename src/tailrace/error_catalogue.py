@@ -3609,6 +3609,18 @@ CATALOGUE = {
         "not answer.",
         "The job's result has the reason, and the code, of each table: see to it, and create another job.",
     ),
+    "TR-8487": Condition(
+        "the offset of a subscription cannot be set while it may run",
+        (ControlError,),
+        "It is not paused, or its worker has not ended yet: the worker has the offset in its memory.",
+        "`tailrace pause NAME`, wait until `tailrace get NAME` shows no owner, and set the offset again.",
+    ),
+    "TR-8488": Condition(
+        "the offset of a subscription has changed",
+        (ControlError,),
+        "The stream has read on, or somebody else has set its offset, since it was looked at.",
+        "Look at it again (`tailrace offsets show NAME`), and decide again.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

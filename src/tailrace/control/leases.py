@@ -89,6 +89,31 @@ def claim(connection: Connection, server: str, most: int) -> list[tuple[Subscrip
     return taken
 
 
+def hold(connection: Connection, subscription: Subscription, holder: str, seconds: float) -> Lease | None:
+    """Keep everybody from running a subscription for some time; None: it is to run, or somebody runs it.
+
+    Args:
+        connection: a transaction.
+        subscription: which.
+        holder: who; no server's name.
+        seconds: how long; `release` ends it.
+    """
+    of = subscriptions.c
+    held = connection.execute(
+        update(subscriptions)
+        .where(
+            of.id == subscription.id,
+            of.desired != Desired.RUN,
+            or_(of.owner.is_(None), of.lease_until_us <= now_us()),
+        )
+        .values(owner=holder, lease=of.lease + 1, lease_until_us=now_us() + int(seconds * _S))
+    )
+    if not held.rowcount:
+        return None
+    row = connection.execute(select(of.lease).where(of.id == subscription.id)).one()
+    return Lease(subscription.id, subscription.name, holder, row.lease)
+
+
 def renew(connection: Connection, leases: Collection[Lease]) -> set[Lease]:
     """Make leases longer; returns those that are lost, to be stopped at once."""
     gone = set()

@@ -1,7 +1,9 @@
 """What the control plane does for its users; the API and the pages call these, and nothing else.
 
     operations    subscriptions: create, change, pause, resume, cancel, retry, remove
-    streams       of one subscription: status, tables, signals, offsets, log
+    streams       of one subscription: status, tables, signals, log
+    offsets       of one of its streams: show, history, differences, set
+    comparisons   of its tables with their targets: jobs, and what is known
     inspection    of a pipeline file: its preconditions, an estimate, a source's tables
 
 A checkpoint is a file that every server reaches, so any server can answer for any subscription.

@@ -1,4 +1,4 @@
-"""What is shown and asked of one subscription's streams: status, tables, signals, offsets, log.
+"""What is shown and asked of one subscription's streams: status, tables, signals, log.
 
 All of it is read from, or written beside, the subscription's checkpoint; it need not run for that.
 """
@@ -21,11 +21,10 @@ from tailrace.control.places import log_file
 from tailrace.control.subscriptions import Subscription
 from tailrace.errors import StateError
 from tailrace.pipeline import table_requests
-from tailrace.pipeline.offset_history import history_lines
 from tailrace.pipeline.schema_history import RecordedChange, schema_history
 from tailrace.pipeline.status import status as look
 from tailrace.spark import object_stores
-from tailrace.spark.checkpoint import Checkpoint, is_local
+from tailrace.spark.checkpoint import is_local
 
 #: Settings of object stores are those of the process: one subscription at a time uses its own.
 _STORES = threading.Lock()
@@ -57,7 +56,7 @@ def resync(
     where: str | None = None,
 ) -> str:
     """Read tables again, in place; returns the request's id. See `table_requests.resync`."""
-    pipeline = _one(control, name, source)
+    pipeline = stream_of(control, name, source)
     with reaching(pipeline):
         id_ = table_requests.resync(pipeline, tables, where, _arguments(name, pipeline))
     note_request(control, actor, pipeline, "resync", request=id_, tables=list(tables), where=where)
@@ -66,7 +65,7 @@ def resync(
 
 def park(control: Control, actor: str, name: str, tables: Sequence[str], *, source: str | None = None) -> str:
     """Leave tables out until they are resumed; returns the request's id."""
-    pipeline = _one(control, name, source)
+    pipeline = stream_of(control, name, source)
     with reaching(pipeline):
         id_ = table_requests.park(pipeline, tables)
     note_request(control, actor, pipeline, "park", request=id_, tables=list(tables))
@@ -83,7 +82,7 @@ def resume_tables(
     replay: bool = False,
 ) -> str:
     """Go on with parked tables; returns the request's id. See `table_requests.resume`."""
-    pipeline = _one(control, name, source)
+    pipeline = stream_of(control, name, source)
     with reaching(pipeline):
         id_ = table_requests.resume(pipeline, tables, _arguments(name, pipeline), replay=replay)
     note_request(control, actor, pipeline, "resume_tables", request=id_, tables=list(tables), replay=replay)
@@ -94,7 +93,7 @@ def resume_sink(
     control: Control, actor: str, name: str, sink: str, *, source: str | None = None
 ) -> list[str] | None:
     """Go on with a parked sink; returns the tables that it lacks, None: all."""
-    pipeline = _one(control, name, source)
+    pipeline = stream_of(control, name, source)
     with reaching(pipeline):
         tables = table_requests.resume_sink(pipeline, sink)
     note_request(control, actor, pipeline, "resume_sink", sink=sink)
@@ -112,7 +111,7 @@ def signal(
     id_: str | None = None,
 ) -> str:
     """Send a signal; returns its id. See `table_requests.send_signal`."""
-    pipeline = _one(control, name, source)
+    pipeline = stream_of(control, name, source)
     with reaching(pipeline):
         sent = table_requests.send_signal(pipeline, kind, data, id_)
     # its data may hold a condition with a value of a row
@@ -133,30 +132,6 @@ def schema_changes(control: Control, name: str) -> list[tuple[str, RecordedChang
             found.append([(pipeline.source_name, one) for one in schema_history(pipeline.checkpoint)])
     # clocks may differ: those of one source stay in the order of its log
     return list(heapq.merge(*found, key=lambda one: one[1].at_ms, reverse=True))
-
-
-def offset(control: Control, name: str, source: str | None = None) -> dict[str, Any] | None:
-    """The newest batch of a stream, its end and what is parked; None: it has none yet."""
-    pipeline = _one(control, name, source)
-    with reaching(pipeline):
-        last = Checkpoint(pipeline.checkpoint).last()
-        parked = table_requests.parked_now(pipeline)
-    if last is None:
-        return None
-    return {
-        "batch": last.id,
-        "committed": last.committed,
-        "planned_ms": last.planned_ms,
-        "end": last.end,
-        "parked": {table: entry.reason.json_values() for table, entry in parked.items()},
-    }
-
-
-def offset_history(control: Control, name: str, last: int, source: str | None = None) -> list[str]:
-    """What the newest batches have read, as lines of text; see `tailrace offsets history`."""
-    pipeline = _one(control, name, source)
-    with reaching(pipeline):
-        return history_lines(pipeline, last)
 
 
 def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str, int]:
@@ -211,7 +186,13 @@ def pipelines_of(control: Control, subscription: Subscription) -> tuple[Pipeline
     return found
 
 
-def _one(control: Control, name: str, source: str | None) -> Pipeline:
+def stream_of(control: Control, name: str, source: str | None) -> Pipeline:
+    """A subscription's pipeline, as it is for one source.
+
+    Raises:
+        ConfigError: the file is wrong, or it has several sources and none is named.
+        ControlError: there is no such subscription.
+    """
     return chosen(pipelines_of(control, control.get(name)), source)
 
 

@@ -34,6 +34,7 @@ from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Stage
 from tailrace.control.tokens import Attempts, Scope
+from tests.unit.control.test_offsets import add_batch
 from tests.unit.control.test_operations import SPEC
 
 API = "/api/v1"
@@ -238,6 +239,42 @@ def test_jobs_are_created_once_listed_and_cancelled(api: Api) -> None:
         ("job.create", "of-operate"),
         ("job.create", "of-operate"),
     ]
+
+
+def test_offset_is_shown_and_set_while_nobody_runs_it(api: Api) -> None:
+    admin, operator = api.client(), api.client(Scope.OPERATE)
+    admin.post(f"{API}/subscriptions", json={"name": "shop", "spec": SPEC, "paused": True})
+    url = f"{API}/subscriptions/shop/offset"
+    assert admin.get(url).status_code == 204
+    first = add_batch(api.control, 0, pos=500)
+    seen = admin.get(url)
+    etag = seen.headers["etag"]
+    assert (seen.json()["end"], etag) == (first, f'"{seen.json()["version"]}"')
+    given = {"offset": {**first, "log": {**first["log"], "pos": 400}}, "unchecked": True}
+    assert operator.put(url, json=given, headers={"if-match": etag}).status_code == 403
+    assert admin.put(url, json=given).status_code == 428
+    assert admin.put(url, json=given, headers={"if-match": "7"}).status_code == 400
+    dry = admin.put(url, json={**given, "dry_run": True}, headers={"if-match": etag}).json()
+    assert (dry["kept"], dry["end"]["log"]["pos"]) == (None, 400)
+    assert admin.get(url).headers["etag"] == etag
+    done = admin.put(url, json=given, headers={"if-match": etag})
+    assert done.status_code == 200
+    assert done.json()["kept"] == "offsets.before/0.0"
+    lost = admin.put(url, json=given, headers={"if-match": etag})
+    assert (lost.status_code, lost.json()["code"]) == (412, "TR-8488")
+    other = admin.put(url, json={"offset": {}}, headers={"if-match": "*"})
+    assert (other.status_code, other.json()["code"]) == (409, "TR-6001")
+    for value in ({"v": 1}, {**first, "log": None}, {**first, "log": {}}, {**first, "done": 7}):
+        wrong = admin.put(url, json={"offset": value, "unchecked": True}, headers={"if-match": "*"})
+        assert (wrong.status_code, wrong.json()["code"]) == (422, "TR-1301"), value
+    assert admin.get(url).json()["end"]["log"]["pos"] == 400
+    lines = admin.get(f"{url}/diff", params={"first": 0, "last": 0}).json()["lines"]
+    assert lines[1:] == ["  nothing"]
+    assert admin.get(f"{url}/diff", params={"first": 0, "last": 9}).json()["code"] == "TR-1303"
+    assert "`offsets set` then changed its end" in " ".join(admin.get(f"{url}/history").json()["lines"])
+    (event,) = admin.get(f"{API}/subscriptions/shop/events", params={"limit": 1}).json()["items"]
+    assert (event["kind"], event["actor"]) == ("subscription.set_offset", "of-admin")
+    assert (event["before"]["log"]["pos"], event["after"]["log"]["pos"]) == (500, 400)
 
 
 def test_lists_have_pages_and_filters(api: Api) -> None:

@@ -27,6 +27,7 @@ from tailrace.control.tokens import Scope
 from tailrace.errors import ConfigError, ControlError, TailraceError, TransientControlError
 from tailrace.pipeline.job_answers import TableAnswer
 from tailrace.spark.requests import RequestDirectory, requests_path
+from tests.unit.control.test_offsets import add_batch
 from tests.unit.control.test_operations import SPEC
 
 
@@ -240,6 +241,26 @@ def test_options_that_would_be_ignored_are_refused(served: Served, arguments: li
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert f"{option} is not for" in done.output
+
+
+def test_offsets_are_shown_and_set_by_name(served: Served, tmp_path: Path) -> None:
+    served.control.create("ann", "shop", SPEC, paused=True)
+    assert "no batch yet" in run("offsets", "show", "shop")
+    end = add_batch(served.control, 0, 500)
+    assert '"pos": 500' in run("offsets", "show", "shop")
+    assert "batch 0" in run("offsets", "history", "shop")
+    file = tmp_path / "offset.json"
+    file.write_text(json.dumps({**end, "log": {**end["log"], "pos": 900}}))
+    dry = run("offsets", "set", "shop", f"@{file}", "--unchecked", "--dry-run")
+    assert "shop.orders will be read again" in dry
+    assert "offsets.before" not in dry
+    assert "kept in offsets.before/0.0" in run("offsets", "set", "shop", f"@{file}", "--unchecked")
+    assert '"pos": 900' in run("offsets", "show", "shop")
+    assert json.loads(run("offsets", "diff", "shop", "0", "0", "--json"))[1:] == ["  nothing"]
+    run("resume", "shop")
+    assert refused(ControlError, "offsets", "set", "shop", f"@{file}", "--unchecked").code == "TR-8487"
+    assert refused(ConfigError, "offsets", "set", "shop", "{", "--unchecked").code == "TR-1301"
+    assert refused(ConfigError, "offsets", "diff", "shop", "0", "7").code == "TR-1303"
 
 
 def test_a_file_stays_a_file(served: Served, tmp_path: Path) -> None:

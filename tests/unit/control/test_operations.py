@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.control import inspection, streams, tokens
+from tailrace.control import inspection, offsets, streams, tokens
 from tailrace.control.audit import read_events
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
@@ -102,8 +102,8 @@ def test_status_and_offset_of_a_stream_without_a_batch(
     monkeypatch.setenv("TAILRACE_SECRET_SHOP", "x")
     control.create("ann", "shop", SPEC)
     assert streams.status(control, "shop")[""]["pipeline"] == "shop"
-    assert streams.offset(control, "shop") is None
-    assert "no batch yet" in streams.offset_history(control, "shop", 5)[0]
+    assert offsets.offset(control, "shop") is None
+    assert "no batch yet" in offsets.offset_history(control, "shop", 5)[0]
 
 
 def test_log_is_read_in_whole_lines(control: Control) -> None:

@@ -9,7 +9,16 @@ from fastapi import APIRouter, FastAPI
 
 from tailrace import __version__
 from tailrace.control import pages
-from tailrace.control.api import administration, health, inspection, jobs, problems, streams, subscriptions
+from tailrace.control.api import (
+    administration,
+    health,
+    inspection,
+    jobs,
+    offsets,
+    problems,
+    streams,
+    subscriptions,
+)
 from tailrace.control.api.protection import ApiProtection
 from tailrace.control.operations import Control
 
@@ -36,7 +45,7 @@ def create_app(control: Control, stopping: threading.Event | None = None) -> Fas
     problems.install(app)
     app.add_middleware(ApiProtection)
     api = APIRouter(prefix=PREFIX)
-    for part in (subscriptions, streams, jobs, inspection, administration):
+    for part in (subscriptions, streams, offsets, jobs, inspection, administration):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health.router)

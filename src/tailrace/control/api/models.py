@@ -13,6 +13,7 @@ from tailrace.control.audit import Event
 from tailrace.control.inspection import Checked, FoundTable
 from tailrace.control.jobs import JobKind, JobState, TableJob
 from tailrace.control.metadata.tables import MOST_NAME, MOST_TABLE
+from tailrace.control.offsets import OffsetSet
 from tailrace.control.progress import TableReport
 from tailrace.control.servers import ServerInfo
 from tailrace.control.stages import Desired, Stage
@@ -92,6 +93,16 @@ class NewJob(_In):
     key: Annotated[
         Name | None, Field(description="Your name for it: the same request once more finds the same job.")
     ] = None
+
+
+class NewOffset(_In):
+    """Another offset of a stream."""
+
+    offset: dict[str, Any] = Field(description="As `GET` shows it in `end`.")
+    source: SourceName = None
+    unchecked: bool = Field(False, description="Ask neither the server for the position nor the targets.")
+    skip_changes: bool = Field(False, description="Do not read tables again because of a later position.")
+    dry_run: bool = Field(False, description="Only say what would change.")
 
 
 class FileToCheck(_In):
@@ -258,7 +269,36 @@ class OffsetOut(BaseModel):
     committed: bool
     planned_ms: int
     end: dict[str, Any]
+    version: str = Field(description="What the ETag holds.")
     parked: dict[str, ReasonOut]
+
+
+class OffsetSetOut(BaseModel):
+    """An offset that was set, or would be."""
+
+    batch: int = Field(description="The newest batch of the checkpoint; -1: there is none.")
+    in_targets: int = Field(description="The newest batch that targets have; -1: not known.")
+    is_behind: bool = Field(description="Whether the checkpoint is older than the targets.")
+    former: dict[str, Any] | None
+    end: dict[str, Any]
+    reads_again: list[str] = Field(
+        description="Tables that are read again, so that their targets equal them."
+    )
+    kept: str | None = Field(description="Where in the checkpoint the former one is; null: nothing changed.")
+
+    @classmethod
+    def of(cls, found: OffsetSet) -> OffsetSetOut:
+        """What was set as the API shows it."""
+        part = found.replacement
+        return cls(
+            batch=part.batch,
+            in_targets=part.in_targets,
+            is_behind=part.is_behind,
+            former=_dict(part.former),
+            end=dict(part.value),
+            reads_again=list(part.reads_again),
+            kept=found.kept,
+        )
 
 
 class Lines(BaseModel):

@@ -1,20 +1,18 @@
-"""Routes of one subscription's streams: status, tables, sinks, signals, offsets, events, log."""
+"""Routes of one subscription's streams: status, tables, sinks, signals, events, log."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
 from tailrace.control import streams
 from tailrace.control.api.access import Controlled, Operator, Reader
 from tailrace.control.api.models import (
     EventOut,
     EventPage,
-    Lines,
     LogPart,
     NewSignal,
-    OffsetOut,
     OfSource,
     PathName,
     Requested,
@@ -32,22 +30,22 @@ router = APIRouter(prefix="/subscriptions/{name}", tags=["streams"])
 Source = Annotated[Text | None, Query(description="One of the file's `sources`, where it has several.")]
 #: Ids and positions are numbers of 64 bits.
 Number = Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)]
-_ERRORS = responses(404, 409, 502)
+ERRORS = responses(404, 409, 502)
 
 
-@router.get("/status", responses=_ERRORS)
+@router.get("/status", responses=ERRORS)
 def status(control: Controlled, _: Reader, name: PathName) -> dict[str, dict[str, Any]]:
     """The state of each source ("": there is one), from checkpoint, source and sinks."""
     return streams.status(control, name)
 
 
-@router.post("/tables/park", status_code=202, responses=_ERRORS)
+@router.post("/tables/park", status_code=202, responses=ERRORS)
 def park(control: Controlled, token: Operator, name: PathName, given: Tables) -> Requested:
     """Leave tables out until they are resumed."""
     return Requested(request=streams.park(control, token.name, name, given.tables, source=given.source))
 
 
-@router.post("/tables/resume", status_code=202, responses=_ERRORS)
+@router.post("/tables/resume", status_code=202, responses=ERRORS)
 def resume(control: Controlled, token: Operator, name: PathName, given: TablesToResume) -> Requested:
     """Go on with parked tables."""
     sent = streams.resume_tables(
@@ -56,14 +54,14 @@ def resume(control: Controlled, token: Operator, name: PathName, given: TablesTo
     return Requested(request=sent)
 
 
-@router.post("/tables/resync", status_code=202, responses=_ERRORS)
+@router.post("/tables/resync", status_code=202, responses=ERRORS)
 def resync(control: Controlled, token: Operator, name: PathName, given: TablesToRead) -> Requested:
     """Read tables again, in place."""
     sent = streams.resync(control, token.name, name, given.tables, source=given.source, where=given.where)
     return Requested(request=sent)
 
 
-@router.post("/sinks/{sink}/resume", status_code=202, responses=_ERRORS)
+@router.post("/sinks/{sink}/resume", status_code=202, responses=ERRORS)
 def resume_sink(
     control: Controlled, token: Operator, name: PathName, sink: PathName, given: OfSource
 ) -> SinkResumed:
@@ -72,32 +70,13 @@ def resume_sink(
     return SinkResumed(tables=tables)
 
 
-@router.post("/signals", status_code=202, responses=_ERRORS)
+@router.post("/signals", status_code=202, responses=ERRORS)
 def signal(control: Controlled, token: Operator, name: PathName, given: NewSignal) -> Requested:
     """Send a signal: `execute-snapshot`, `verify`, `repair` and others, see the guide "Signals"."""
     sent = streams.signal(
         control, token.name, name, given.type, given.data, source=given.source, id_=given.id
     )
     return Requested(request=sent)
-
-
-@router.get("/offset", responses={204: {"description": "No batch yet."}, **_ERRORS}, response_model=OffsetOut)
-def offset(control: Controlled, _: Reader, name: PathName, source: Source = None) -> OffsetOut | Response:
-    """The newest batch, its end offset and what is parked."""
-    found = streams.offset(control, name, source)
-    return Response(status_code=204) if found is None else OffsetOut.model_validate(found)
-
-
-@router.get("/offset/history", responses=_ERRORS)
-def offset_history(
-    control: Controlled,
-    _: Reader,
-    name: PathName,
-    last: Annotated[int, Query(ge=1, le=100)] = 20,
-    source: Source = None,
-) -> Lines:
-    """What the newest batches have read."""
-    return Lines(lines=streams.offset_history(control, name, last, source))
 
 
 @router.get("/events", responses=responses())
