@@ -3120,6 +3120,13 @@ CATALOGUE = {
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
     ),
+    "TR-8107": Condition(
+        "a data file has dates of the Julian calendar",
+        (StateError,),
+        "The Delta table has a file of Spark 2, or of Spark 3 in its legacy mode: in it, days before "
+        "1582-10-15 are other ones.",
+        "Rewrite the table's files: `OPTIMIZE`, or `REORG TABLE ... APPLY (PURGE)`.",
+    ),
     "TR-8110": Condition(
         "a target differs from its table",
         (StateError,),
