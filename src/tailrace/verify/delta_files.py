@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.errors import StateError
 from tailrace.sinks.delta.table import path_of
 from tailrace.sinks.delta.transaction import DeltaVersion, version_at
-from tailrace.sinks.delta.vectors import read_vector
 from tailrace.spark.checkpoint import is_local
 from tailrace.verify.checksum import Shards
 
@@ -105,6 +104,8 @@ class DataFiles:
                     first += group.num_rows
                     continue
                 if vector and deleted is None:
+                    from tailrace.sinks.delta.vectors import read_vector  # noqa: PLC0415 - an extra
+
                     deleted = np.array(read_vector(vector, self.root), np.int64)
                 for rows in file.iter_batches(_ROWS, [number], present, use_threads=False):
                     arrays = [
