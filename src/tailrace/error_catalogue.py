@@ -3582,16 +3582,17 @@ CATALOGUE = {
         "a sign-in through the provider, or its token, is refused",
         (ControlError,),
         "A token is not signed by the provider, not made for this control plane, has ended, or is no access "
-        "token. Of sign-ins: the provider refused, it took more than ten minutes, or another browser began it.",
-        "Sign in again. If it stays so, compare `issuer`, `client-id`, `client-secret` and `api-audience` with "
-        "the provider's settings, and the clocks.",
+        "token. A sign-in was refused by the provider, took more than ten minutes, or was begun by another "
+        "browser.",
+        "Sign in again. If it stays so, compare `issuer`, `client-id`, `client-secret` and `api-audience` "
+        "with the provider's settings, and the clocks.",
     ),
     "TR-8475": Condition(
         "somebody whom the provider knows may not do anything here",
         (ControlError,),
         "No claim of the token has a value that grants a scope, or the provider does not send the claim.",
-        "Grant one in `read`, `operate` or `admin` of the file of --oidc, and have the provider put the claim "
-        "into ID tokens and access tokens.",
+        "Grant one in `read`, `operate` or `admin` of the file of --oidc, and have the provider put the "
+        "claim into ID tokens and access tokens.",
     ),
     "TR-8478": Condition(
         "an option for proxies and public names is wrong",
