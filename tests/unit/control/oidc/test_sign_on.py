@@ -6,10 +6,8 @@ import base64
 import hashlib
 import hmac
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
+from fastapi import FastAPI
 from httpx import Response
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
@@ -34,6 +33,7 @@ from tailrace.errors import ControlError, TransientControlError
 from tests.support.oidc import CLIENT, SmallProvider, key, small_provider
 
 URL = "https://tailrace.example"
+Site = tuple[TestClient, Control]
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +50,25 @@ def provider(running: SmallProvider) -> SmallProvider:
     return running
 
 
-@pytest.fixture(scope="module", autouse=True)
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of an empty control plane."""
-    file = tmp_path_factory.mktemp("control") / "t.db"
-    database = ControlDatabase(f"sqlite:///{file}")
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, Control]]:
+    """A control plane, which the tests of this module share."""
+    directory = tmp_path_factory.mktemp("control")
+    database = ControlDatabase(f"sqlite:///{directory}/t.db")
     database.prepare()
+    control = Control(database, directory)
+    yield create_app(control), control
     database.close()
-    return file
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path, prepared: Path) -> Path:
-    shutil.copy(prepared, tmp_path)
-    return tmp_path
-
-
-@contextmanager
-def browsing(provider: SmallProvider, tmp_path: Path) -> Iterator[tuple[TestClient, Control]]:
-    database = ControlDatabase(f"sqlite:///{tmp_path}/t.db")
-    control = Control(database, tmp_path, sign_on=SignOn(provider.settings, URL))
+def site(served: tuple[FastAPI, Control], provider: SmallProvider) -> Site:
+    """A browser at it, and itself."""
+    app, control = served
+    control.sign_on = SignOn(provider.settings, URL)
     control.attempts = Attempts(most=1000)
-    with TestClient(create_app(control), base_url=URL, follow_redirects=False) as client:
-        yield client, control
-    database.close()
+    # without `with`: no samples are taken
+    return TestClient(app, base_url=URL, follow_redirects=False), control
 
 
 def sign_in(client: TestClient, provider: SmallProvider, next_: str = "/audit") -> Response:
@@ -86,143 +81,140 @@ def sign_in(client: TestClient, provider: SmallProvider, next_: str = "/audit") 
 # ---- signing in ----
 
 
-def test_somebody_signs_in_and_out(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, control):
-        assert 'href="/sign-in/oidc?next=/audit"' in client.get("/sign-in?next=/audit").text
-        back = sign_in(client, provider)
-        assert back.status_code == 200
-        assert '<meta http-equiv="refresh" content="0; url=/audit">' in back.text
-        (cookie,) = [c for c in back.headers.get_list("set-cookie") if c.startswith("__Host-tailrace=ts_")]
-        for word in ("HttpOnly", "SameSite=strict", "Secure", "Max-Age=28800", "Path=/"):
-            assert word in cookie
-        page = client.get("/audit")
-        assert page.status_code == 200
-        assert "oidc:ann@example.com" in page.text
-        held = client.cookies["__Host-tailrace"]
-        assert held.encode() not in (tmp_path / "t.db").read_bytes()
-        # a session is the browser's: the API takes it from nobody
-        refused = client.get("/api/v1/me", headers={"authorization": f"Bearer {held}"})
-        assert refused.status_code == 401
-        assert client.get("/new").status_code == 403  # scope `read`
-        form_token = page.text.split('name="form_token" value="')[1].split('"')[0]
-        assert client.post("/sign-out", data={"form_token": form_token}).status_code == 303
-        client.cookies.set("__Host-tailrace", held)
-        assert client.get("/audit").status_code == 303
-        events = control.database.read(audit.read_events)
-        assert [(e.actor, e.kind) for e in events] == [
-            ("oidc:ann@example.com", "session.end"),
-            ("oidc:ann@example.com", "session.begin"),
-        ]
-        assert events[1].after == {"subject": "7", "scope": "read"}
+def test_somebody_signs_in_and_out(provider: SmallProvider, site: Site) -> None:
+    client, control = site
+    assert 'href="/sign-in/oidc?next=/audit"' in client.get("/sign-in?next=/audit").text
+    back = sign_in(client, provider)
+    assert back.status_code == 200
+    assert '<meta http-equiv="refresh" content="0; url=/audit">' in back.text
+    (cookie,) = [c for c in back.headers.get_list("set-cookie") if c.startswith("__Host-tailrace=ts_")]
+    for word in ("HttpOnly", "SameSite=strict", "Secure", "Max-Age=28800", "Path=/"):
+        assert word in cookie
+    page = client.get("/audit")
+    assert page.status_code == 200
+    assert "oidc:ann@example.com" in page.text
+    held = client.cookies["__Host-tailrace"]
+    assert held.encode() not in (control.data_dir / "t.db").read_bytes()
+    # a session is the browser's: the API takes it from nobody
+    refused = client.get("/api/v1/me", headers={"authorization": f"Bearer {held}"})
+    assert refused.status_code == 401
+    assert client.get("/new").status_code == 403  # scope `read`
+    form_token = page.text.split('name="form_token" value="')[1].split('"')[0]
+    assert client.post("/sign-out", data={"form_token": form_token}).status_code == 303
+    client.cookies.set("__Host-tailrace", held)
+    assert client.get("/audit").status_code == 303
+    events = control.database.read(audit.read_events)
+    assert [(e.actor, e.kind) for e in events[:2]] == [
+        ("oidc:ann@example.com", "session.end"),
+        ("oidc:ann@example.com", "session.begin"),
+    ]
+    assert events[1].after == {"subject": "7", "scope": "read"}
 
 
-def test_session_ends_by_time(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (_, control):
-        assert control.sign_on is not None
-        object.__setattr__(control.sign_on.settings, "session_hours", 1 / 3600 / 5)
-        held = control.sign_in(Person("oidc:ann", "7", Scope.ADMIN))
-        found = control.signed_in(held)
-        assert found is not None
-        assert (found.name, found.scope) == ("oidc:ann", Scope.ADMIN)
-        time.sleep(0.3)
-        assert control.signed_in(held) is None
-        again = control.sign_in(Person("oidc:bob", "8", Scope.READ))
-        control.sign_on = None  # the server was started without the provider
-        assert control.signed_in(again) is None
+def test_session_ends_by_time(provider: SmallProvider, site: Site) -> None:
+    _, control = site
+    assert control.sign_on is not None
+    object.__setattr__(control.sign_on.settings, "session_hours", 1 / 3600 / 5)
+    held = control.sign_in(Person("oidc:ann", "7", Scope.ADMIN))
+    found = control.signed_in(held)
+    assert found is not None
+    assert (found.name, found.scope) == ("oidc:ann", Scope.ADMIN)
+    time.sleep(0.3)
+    assert control.signed_in(held) is None
+    again = control.sign_in(Person("oidc:bob", "8", Scope.READ))
+    control.sign_on = None  # the server was started without the provider
+    assert control.signed_in(again) is None
 
 
-def test_higher_scope_counts(provider: SmallProvider, tmp_path: Path) -> None:
+def test_higher_scope_counts(provider: SmallProvider, site: Site) -> None:
     provider.claims = {"groups": ["staff", "data"]}
-    with browsing(provider, tmp_path) as (client, _):
-        assert sign_in(client, provider).status_code == 200
-        assert client.get("/new").status_code == 200
+    client, _ = site
+    assert sign_in(client, provider).status_code == 200
+    assert client.get("/new").status_code == 200
 
 
 @pytest.mark.parametrize(
     "next_",
     ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "\t//evil.test"],
 )
-def test_nobody_is_led_elsewhere(next_: str, provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, _):
-        back = sign_in(client, provider, next_)
-        assert 'content="0; url=/">' in back.text
-        assert "evil" not in back.text
-        # the cookie is the browser's, and may be changed there
-        sent = client.get("/sign-in/oidc")
-        state = provider.sent(sent.headers["location"])
-        secret = client.cookies["__Host-tailrace-under-way"].strip('"').partition(".")[0]
-        planted = base64.urlsafe_b64encode(next_.encode()).decode()
-        client.cookies.clear()
-        client.cookies.set("__Host-tailrace-under-way", f"{secret}.{planted}")
-        assert "evil" not in client.get(CALLBACK, params={"code": "c", "state": state}).text
+def test_nobody_is_led_elsewhere(next_: str, provider: SmallProvider, site: Site) -> None:
+    client, _ = site
+    back = sign_in(client, provider, next_)
+    assert 'content="0; url=/">' in back.text
+    assert "evil" not in back.text
+    # the cookie is the browser's, and may be changed there
+    sent = client.get("/sign-in/oidc")
+    state = provider.sent(sent.headers["location"])
+    secret = client.cookies["__Host-tailrace-under-way"].strip('"').partition(".")[0]
+    planted = base64.urlsafe_b64encode(next_.encode()).decode()
+    client.cookies.clear()
+    client.cookies.set("__Host-tailrace-under-way", f"{secret}.{planted}")
+    assert "evil" not in client.get(CALLBACK, params={"code": "c", "state": state}).text
 
 
-def test_answer_of_another_browser_is_refused(provider: SmallProvider, tmp_path: Path) -> None:
+def test_answer_of_another_browser_is_refused(provider: SmallProvider, site: Site) -> None:
     """Signing somebody in as somebody else, by a link with the attacker's code."""
-    with browsing(provider, tmp_path) as (attacker, _):
-        state = provider.sent(attacker.get("/sign-in/oidc").headers["location"])
-        attacker.cookies.clear()
-        refused = attacker.get(CALLBACK, params={"code": "c", "state": state})
-        assert refused.status_code == 403
-        assert "TR-8474" in refused.text
-        attacker.get("/sign-in/oidc")  # a sign-in of their own is under way
-        refused = attacker.get(CALLBACK, params={"code": "c", "state": state})
-        assert refused.status_code == 403
-        assert "/token" not in provider.asked
-        for wrong in ({}, {"state": state}, {"state": "é", "code": "c"}):
-            assert attacker.get(CALLBACK, params=wrong).status_code == 403
+    attacker, _ = site
+    state = provider.sent(attacker.get("/sign-in/oidc").headers["location"])
+    attacker.cookies.clear()
+    refused = attacker.get(CALLBACK, params={"code": "c", "state": state})
+    assert refused.status_code == 403
+    assert "TR-8474" in refused.text
+    attacker.get("/sign-in/oidc")  # a sign-in of their own is under way
+    refused = attacker.get(CALLBACK, params={"code": "c", "state": state})
+    assert refused.status_code == 403
+    assert "/token" not in provider.asked
+    for wrong in ({}, {"state": state}, {"state": "é", "code": "c"}):
+        assert attacker.get(CALLBACK, params=wrong).status_code == 403
 
 
-def test_code_without_its_verifier_is_worth_nothing(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, _):
-        sent = client.get("/sign-in/oidc").headers["location"]
-        state = provider.sent(sent)
-        provider.challenge = "of somebody else"
-        refused = client.get(CALLBACK, params={"code": "stolen", "state": state})
-        assert refused.status_code == 403
-        assert "invalid_grant" in refused.text
-        assert len(provider.exchanged["code_verifier"]) >= 43
-        assert provider.exchanged["code_verifier"] not in parse_qs(urlsplit(sent).query).values()
+def test_code_without_its_verifier_is_worth_nothing(provider: SmallProvider, site: Site) -> None:
+    client, _ = site
+    sent = client.get("/sign-in/oidc").headers["location"]
+    state = provider.sent(sent)
+    provider.challenge = "of somebody else"
+    refused = client.get(CALLBACK, params={"code": "stolen", "state": state})
+    assert refused.status_code == 403
+    assert "invalid_grant" in refused.text
+    assert len(provider.exchanged["code_verifier"]) >= 43
+    assert provider.exchanged["code_verifier"] not in parse_qs(urlsplit(sent).query).values()
 
 
-def test_answer_of_another_provider_is_refused(provider: SmallProvider, tmp_path: Path) -> None:
+def test_answer_of_another_provider_is_refused(provider: SmallProvider, site: Site) -> None:
     provider.described = {"authorization_response_iss_parameter_supported": True}
-    with browsing(provider, tmp_path) as (client, _):
-        for given in ({}, {"iss": "https://evil.example"}):
-            state = provider.sent(client.get("/sign-in/oidc").headers["location"])
-            answer = client.get(CALLBACK, params={"code": "c", "state": state, **given})
-            assert answer.status_code == 403
-        assert "/token" not in provider.asked
+    client, _ = site
+    for given in ({}, {"iss": "https://evil.example"}):
         state = provider.sent(client.get("/sign-in/oidc").headers["location"])
-        assert (
-            client.get(CALLBACK, params={"code": "c", "state": state, "iss": provider.url}).status_code == 200
-        )
+        answer = client.get(CALLBACK, params={"code": "c", "state": state, **given})
+        assert answer.status_code == 403
+    assert "/token" not in provider.asked
+    state = provider.sent(client.get("/sign-in/oidc").headers["location"])
+    assert client.get(CALLBACK, params={"code": "c", "state": state, "iss": provider.url}).status_code == 200
 
 
-def test_refusal_of_the_provider_is_told(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, _):
-        for error, shown in (("access_denied", "access_denied"), ("<script>", "without a name")):
-            state = provider.sent(client.get("/sign-in/oidc").headers["location"])
-            answer = client.get(CALLBACK, params={"error": error, "state": state})
-            assert answer.status_code == 403
-            assert shown in answer.text
-            assert "<script>" not in answer.text
+def test_refusal_of_the_provider_is_told(provider: SmallProvider, site: Site) -> None:
+    client, _ = site
+    for error, shown in (("access_denied", "access_denied"), ("<script>", "without a name")):
+        state = provider.sent(client.get("/sign-in/oidc").headers["location"])
+        answer = client.get(CALLBACK, params={"error": error, "state": state})
+        assert answer.status_code == 403
+        assert shown in answer.text
+        assert "<script>" not in answer.text
 
 
-def test_sign_ins_are_slowed_down(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, control):
-        control.attempts = Attempts(most=2)
-        assert [client.get(CALLBACK).status_code for _ in range(3)] == [403, 403, 429]
-        assert client.get("/sign-in/oidc").status_code == 429
+def test_sign_ins_are_slowed_down(provider: SmallProvider, site: Site) -> None:
+    client, control = site
+    control.attempts = Attempts(most=2)
+    assert [client.get(CALLBACK).status_code for _ in range(3)] == [403, 403, 429]
+    assert client.get("/sign-in/oidc").status_code == 429
 
 
-def test_without_a_provider_there_is_no_way(tmp_path: Path) -> None:
-    database = ControlDatabase(f"sqlite:///{tmp_path}/t.db")
-    with TestClient(create_app(Control(database, tmp_path)), follow_redirects=False) as client:
-        assert "/sign-in/oidc" not in client.get("/sign-in").text
-        assert client.get("/sign-in/oidc").status_code == 404
-        assert client.get(CALLBACK).status_code == 404
-    database.close()
+def test_without_a_provider_there_is_no_way(site: Site) -> None:
+    client, control = site
+    control.sign_on = None
+    assert "/sign-in/oidc" not in client.get("/sign-in").text
+    assert client.get("/sign-in/oidc").status_code == 404
+    assert client.get(CALLBACK).status_code == 404
 
 
 # ---- ID tokens ----
@@ -433,48 +425,46 @@ def test_claims_in_claims_and_words(provider: SmallProvider) -> None:
 # ---- the API ----
 
 
-def test_access_tokens_open_the_api(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, _):
+def test_access_tokens_open_the_api(provider: SmallProvider, site: Site) -> None:
+    client, _ = site
 
-        def ask(token: str, path: str = "/api/v1/me") -> Response:
-            return client.get(path, headers={"authorization": f"Bearer {token}"})
+    def ask(token: str, path: str = "/api/v1/me") -> Response:
+        return client.get(path, headers={"authorization": f"Bearer {token}"})
 
-        assert ask(provider.access()).json()["name"] == "oidc:ann@example.com"
-        assert ask(provider.access(), "/api/v1/tokens").status_code == 403
-        assert ask(provider.access(groups=["data"]), "/api/v1/tokens").status_code == 200
-        assert ask(provider.access(groups=["none"])).status_code == 403
-        wrong = {
-            "an ID token": provider.signed(provider.good(nonce="n")),
-            "an ID token for the API": provider.signed(provider.good(aud="tailrace-api", nonce="n")),
-            "Keycloak's ID token": provider.access(typ="ID"),
-            "of another kind": provider.signed(
-                provider.good(aud="tailrace-api", nonce=None), typ="logout+jwt"
-            ),
-            "for another": provider.signed(provider.good(aud="other", nonce=None)),
-            "expired": provider.access(exp=int(time.time()) - 60),
-            "none": encoded({"alg": "none"}, provider.good(aud="tailrace-api", nonce=None)) + ".",
-        }
-        for what, token in wrong.items():
-            answer = ask(token)
-            assert answer.status_code == 401, what
-            assert answer.json()["code"] == "TR-8474"
-            assert answer.headers["www-authenticate"] == "Bearer"
+    assert ask(provider.access()).json()["name"] == "oidc:ann@example.com"
+    assert ask(provider.access(), "/api/v1/tokens").status_code == 403
+    assert ask(provider.access(groups=["data"]), "/api/v1/tokens").status_code == 200
+    assert ask(provider.access(groups=["none"])).status_code == 403
+    wrong = {
+        "an ID token": provider.signed(provider.good(nonce="n")),
+        "an ID token for the API": provider.signed(provider.good(aud="tailrace-api", nonce="n")),
+        "Keycloak's ID token": provider.access(typ="ID"),
+        "of another kind": provider.signed(provider.good(aud="tailrace-api", nonce=None), typ="logout+jwt"),
+        "for another": provider.signed(provider.good(aud="other", nonce=None)),
+        "expired": provider.access(exp=int(time.time()) - 60),
+        "none": encoded({"alg": "none"}, provider.good(aud="tailrace-api", nonce=None)) + ".",
+    }
+    for what, token in wrong.items():
+        answer = ask(token)
+        assert answer.status_code == 401, what
+        assert answer.json()["code"] == "TR-8474"
+        assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_wrong_access_tokens_are_counted(provider: SmallProvider, tmp_path: Path) -> None:
-    with browsing(provider, tmp_path) as (client, control):
-        control.attempts = Attempts(most=2)
-        found = [
-            client.get("/api/v1/me", headers={"authorization": "Bearer a.b.c"}).status_code for _ in range(3)
-        ]
-        assert found == [401, 401, 429]
+def test_wrong_access_tokens_are_counted(provider: SmallProvider, site: Site) -> None:
+    client, control = site
+    control.attempts = Attempts(most=2)
+    found = [
+        client.get("/api/v1/me", headers={"authorization": "Bearer a.b.c"}).status_code for _ in range(3)
+    ]
+    assert found == [401, 401, 429]
 
 
-def test_api_takes_none_unless_told(provider: SmallProvider, tmp_path: Path) -> None:
+def test_api_takes_none_unless_told(provider: SmallProvider, site: Site) -> None:
     settings = provider.settings
     object.__setattr__(settings, "api_audience", None)
-    with browsing(provider, tmp_path) as (client, control):
-        control.sign_on = SignOn(settings, URL)
-        answer = client.get("/api/v1/me", headers={"authorization": f"Bearer {provider.access()}"})
-        assert answer.status_code == 401
-        assert answer.json()["code"] == "TR-8437"
+    client, control = site
+    control.sign_on = SignOn(settings, URL)
+    answer = client.get("/api/v1/me", headers={"authorization": f"Bearer {provider.access()}"})
+    assert answer.status_code == 401
+    assert answer.json()["code"] == "TR-8437"
