@@ -46,7 +46,7 @@ _MOST_KEYS = 100
 
 
 @dataclass(frozen=True)
-class Described:
+class ProviderDescription:
     """What a provider says of itself.
 
     Args:
@@ -76,10 +76,10 @@ class Provider:
         self.settings = settings
         self._clock = clock
         self._lock = threading.Lock()
-        self._described: tuple[Described, float] | None = None
+        self._described: tuple[ProviderDescription, float] | None = None
         self._keys: tuple[list[PublicKey], float] | None = None
 
-    def described(self) -> Described:
+    def described(self) -> ProviderDescription:
         """What it says of itself.
 
         Raises:
@@ -107,7 +107,7 @@ class Provider:
             raise refused("its form is wrong") from None
         return found.header, found.claims
 
-    def _description(self) -> Described:
+    def _description(self) -> ProviderDescription:
         if self._described is None or self._clock() - self._described[1] >= _GOOD_S:
             issuer = self.settings.issuer
             found = self._document(get_well_known_url(issuer, external=True))
@@ -157,7 +157,7 @@ def refused(why: str) -> ControlError:
     )
 
 
-def _described(found: Mapping[str, Any]) -> Described:
+def _described(found: Mapping[str, Any]) -> ProviderDescription:
     authorization, token, keys = (
         str(found.get(name)) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")
     )
@@ -170,7 +170,7 @@ def _described(found: Mapping[str, Any]) -> Described:
     ways = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     way = "client_secret_post" if "client_secret_basic" not in ways else "client_secret_basic"
     names_itself = found.get("authorization_response_iss_parameter_supported") is True
-    return Described(authorization, token, keys, way, names_itself)
+    return ProviderDescription(authorization, token, keys, way, names_itself)
 
 
 def _public_key(given: object) -> PublicKey | None:
