@@ -147,6 +147,7 @@ def test_no_page_is_shown_to_nobody_and_no_form_taken_without_its_token(filled: 
         "table": "AHNob3Aub3JkZXJz",
         "token": "x",
         "comparison": "verify",
+        "job": "1",
     }
     choices = {"name": "shop", "action": "resume"}
     with TestClient(app, follow_redirects=False) as nobody, browsing(filled) as somebody:
