@@ -13,8 +13,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text, update
 
-from tailrace.control import audit, jobs, leases, progress, servers, subscriptions
+from tailrace.control import audit, jobs, leases, measurements, progress, servers, subscriptions
 from tailrace.control.jobs import JobKind, JobState
+from tailrace.control.measurements import KEPT_S, SLOT_S, Measured
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.migrations import VERSION_TABLE
 from tailrace.control.metadata.tables import metadata
@@ -72,6 +73,23 @@ def test_database_of_a_newer_version_is_refused(database: ControlDatabase) -> No
     with pytest.raises(StateError, match="newer version") as error:
         database.prepare()
     assert error.value.code == "TR-8405"
+
+
+def test_servers_that_measure_at_the_same_time_write_one_row(database: ControlDatabase) -> None:
+    _create(database, "shop")
+    id_ = database.read(lambda connection: subscriptions.get(connection, "shop")).id
+    at = database.now_us()
+
+    def keep(number: int) -> None:
+        measurements.keep(database, at, {id_: Measured(at, None, number, 0)})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(keep, range(1, 5)))
+    assert len(database.read(lambda connection: measurements.last_day(connection, id_))) == 1
+    later = at + (KEPT_S + 2 * SLOT_S) * 1_000_000
+    measurements.keep(database, later, {id_: Measured(later, 2**40, 2**40, 2**40)})
+    (kept,) = database.read(lambda connection: measurements.last_day(connection, id_))
+    assert kept == Measured(later, 2**40, 2**40, 2**40)
 
 
 def test_created_twice_is_created_once(database: ControlDatabase) -> None:
@@ -297,8 +315,8 @@ def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Con
 def test_version_without_jobs_is_brought_to_this_one(database: ControlDatabase) -> None:
     _create(database, "shop")
     with database.begin() as connection:  # as 0001 left it
+        connection.execute(text("DROP TABLE measurements"))
         connection.execute(text("DROP TABLE jobs"))
-        connection.execute(text("DROP TABLE sessions"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
     database.prepare()
     with database.begin() as connection:

@@ -4,10 +4,10 @@
     streams         the newest batch of each of its sources
     progress        of each of its source tables
     jobs            comparisons and repairs of its tables that somebody asked for
+    measurements    lag and counts of each subscription over the last day, for plots
     events          the audit: who changed what, and when
     servers         those that share this database
     tokens          of the API's users, as hashes
-    sessions        of those who have signed in through a provider, likewise
 
 All times are microseconds since 1970 UTC by the database's clock (`database.now_us`), in columns whose names
 end in `_us`. JSON is kept as text: the three databases compare and index it differently, and nothing here
@@ -149,6 +149,19 @@ jobs = Table(
     Index("ix_jobs_state", "state"),
 )
 
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("subscription_id", _ID, ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    # the time, in slots of two minutes since 1970
+    Column("slot", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("lag_us", BigInteger),
+    Column("changes", BigInteger, nullable=False),
+    Column("rows_read", BigInteger, nullable=False),
+    Index("ix_measurements_slot", "slot"),
+)
+
 events = Table(
     "events",
     metadata,
@@ -192,16 +205,4 @@ tokens = Table(
     Column("expires_us", BigInteger),
     UniqueConstraint("digest"),
     UniqueConstraint("name"),
-)
-
-sessions = Table(
-    "sessions",
-    metadata,
-    # SHA-256 of what the browser's cookie holds
-    Column("digest", String(64), primary_key=True),
-    Column("name", _name(MOST_NAME), nullable=False),
-    Column("subject", _name(255), nullable=False),
-    Column("scope", String(16), nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("expires_us", BigInteger, nullable=False),
 )

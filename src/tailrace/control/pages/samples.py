@@ -1,7 +1,7 @@
-"""Samples of each subscription's lag and throughput, kept in memory for plots and estimates of time.
+"""Samples of each subscription's lag and throughput, for plots and estimates of time.
 
-Any server sees the whole database, so any server can show all plots, since it started. Two resolutions are
-kept: 10 s for an hour, 2 min for a day: 35 kB for a subscription.
+One every 10 s is kept in memory for an hour, 12 kB for a subscription; one every two minutes in the database
+for a day (`control.measurements`), which servers share: a plot goes on where the last server left off.
 """
 
 from __future__ import annotations
@@ -10,25 +10,30 @@ import logging
 import threading
 import time
 from array import array
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
+from tailrace.control import measurements
+from tailrace.control.measurements import SLOT_S, Measured, last_day
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.pages.overview import Sums, being_read, sums_of
 from tailrace.errors import TransientControlError
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between samples, and between those that are kept for a day.
+#: Seconds between samples in memory, and how many of them there are.
 FINE_S = 10
-COARSE_S = 120
 _FINE = 3600 // FINE_S
-_COARSE = 86_400 // COARSE_S
+#: Rows of the database further apart than this, seconds, have a gap between them: no server ran.
+_GAP_S = 2.5 * SLOT_S
+_US = 1_000_000
 #: A rate is the mean of that many of the newest samples.
 _MEAN_OF = 6
 _NOTHING = float("nan")
+_COLUMNS = ("at", "lag", "changes", "rows")
 
 
 class _Ring:
@@ -47,17 +52,12 @@ class _Ring:
     def columns(self) -> tuple[array[float], ...]:
         return tuple(column[-self._most :] for column in self._columns)
 
-    @property
-    def newest(self) -> float:
-        return self._columns[0][-1] if self._columns[0] else 0.0
-
 
 @dataclass
 class _Series:
     """The samples of one subscription, and the counts behind the newest."""
 
     fine: _Ring = field(default_factory=lambda: _Ring(_FINE))
-    coarse: _Ring = field(default_factory=lambda: _Ring(_COARSE))
     at_us: int = 0
     changes: int = 0
     rows: int = 0
@@ -109,13 +109,7 @@ class Sampler:
         Raises:
             TransientControlError: the database does not answer.
         """
-        now, sums, reading = self._database.read(
-            lambda connection: (
-                int(connection.execute(select(now_us())).scalar_one()),
-                sums_of(connection),
-                being_read(connection),
-            )
-        )
+        now, sums, reading, is_due = self._database.read(_look)
         with self._lock:
             self._add(now, sums)
             before = self._tables
@@ -126,6 +120,9 @@ class Sampler:
                 if first is None or rows < first[3]:  # read anew
                     first = (now, rows, now, rows)
                 self._tables[key] = (first[0], first[1], now, rows)
+        if is_due:
+            found = {id_: Measured(now, _lag(now, of), of.changes, of.rows) for id_, of in sums.items()}
+            measurements.keep(self._database, now, found)
 
     def rates(self, id_: int) -> Rates:
         """What a subscription does a second."""
@@ -152,20 +149,26 @@ class Sampler:
             id_: the subscription's number.
             day: a day; else an hour.
         """
+        columns = _columns(self._database.read(lambda connection: last_day(connection, id_)))
         with self._lock:
-            series = self._series.get(id_, _Series())
-            columns = (series.coarse if day else series.fine).columns()
-        names = ("at", "lag", "changes", "rows")
+            fine = self._series.get(id_, _Series()).fine.columns()
+        if not day and fine[0]:  # what this server has not seen itself comes from the database
+            older = sum(1 for at in columns[0] if at < fine[0][0])
+            columns = [[*kept[:older], *mine] for kept, mine in zip(columns, fine, strict=True)]
+        if not day:
+            begin = bisect_left(columns[0], self._database.now_us() / _US - _FINE * FINE_S)
+            columns = [column[begin:] for column in columns]
         return {
             name: [None if value != value else round(value, 3) for value in column]  # noqa: PLR0124 - NaN
-            for name, column in zip(names, columns, strict=True)
+            for name, column in zip(_COLUMNS, columns, strict=True)
         }
 
     def _add(self, now: int, sums: Mapping[int, Sums]) -> None:
         self._series = {id_: self._series.get(id_, _Series()) for id_ in sums}
         for id_, found in sums.items():
             series = self._series[id_]
-            lag = _NOTHING if found.complete_us is None else max(0, now - found.complete_us) / 1e6
+            lag_us = _lag(now, found)
+            lag = _NOTHING if lag_us is None else lag_us / _US
             changes = rows = _NOTHING
             if series.at_us and now > series.at_us:
                 seconds = (now - series.at_us) / 1e6
@@ -174,8 +177,6 @@ class Sampler:
                 rows = max(0, found.rows - series.rows) / seconds
             series.at_us, series.changes, series.rows = now, found.changes, found.rows
             series.fine.add(now / 1e6, lag, changes, rows)
-            if now / 1e6 - series.coarse.newest >= COARSE_S:
-                series.coarse.add(now / 1e6, lag, *(_or_nothing(_mean(c)) for c in series.fine.columns()[2:]))
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -192,5 +193,29 @@ def _mean(column: array[float]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _or_nothing(value: float | None) -> float:
-    return _NOTHING if value is None else value
+def _look(connection: Connection) -> tuple[int, Mapping[int, Sums], list[tuple[int, str, str, int]], bool]:
+    now = int(connection.execute(select(now_us())).scalar_one())
+    return now, sums_of(connection), being_read(connection), measurements.is_due(connection, now)
+
+
+def _lag(now: int, found: Sums) -> int | None:
+    return None if found.complete_us is None else max(0, now - found.complete_us)
+
+
+def _columns(kept: Sequence[Measured]) -> list[list[float]]:
+    """The columns of a plot: a row of nothing stands where no server ran."""
+    rows: list[tuple[float, ...]] = []
+    before: Measured | None = None
+    for one in kept:
+        seconds = 0.0 if before is None else (one.at_us - before.at_us) / _US
+        changes = read = _NOTHING
+        if before is not None and seconds > _GAP_S:
+            rows.append((before.at_us / _US + SLOT_S, _NOTHING, _NOTHING, _NOTHING))
+        elif before is not None and seconds > 0:
+            # a table that is gone takes its counts with it
+            changes = max(0, one.changes - before.changes) / seconds
+            read = max(0, one.rows - before.rows) / seconds
+        lag = _NOTHING if one.lag_us is None else one.lag_us / _US
+        rows.append((one.at_us / _US, lag, changes, read))
+        before = one
+    return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
