@@ -62,6 +62,7 @@ def report(
     source: str = "",
     *,
     changed: Collection[str] | None = None,
+    trouble: Mapping[str, Any] | None = None,
 ) -> None:
     """Replace what is known of the tables of one source, and move the subscription on its way.
 
@@ -72,6 +73,7 @@ def report(
         tables: all tables of the source.
         source: one of the file's `sources`; "": it has one.
         changed: the tables that are written; None: all. Others are only kept.
+        trouble: why the stream does not go on, see `in_trouble`; None: it goes on.
 
     Raises:
         LeaseLostError: another server may run the subscription.
@@ -81,7 +83,8 @@ def report(
         return
     new, reached = moved(Stage(row.stage), Stage(row.reached), stage)
     if (new, reached) != (row.stage, row.reached):
-        _set(connection, lease, stage=new, reached=reached, stage_reason=None, failures=0, retry_us=None)
+        values = {"stage": new, "reached": reached, "failures": 0, "retry_us": None}
+        _set(connection, lease, stage_reason=_reason(trouble), **values)
         audit.note(
             connection,
             lease.server,
@@ -91,7 +94,7 @@ def report(
             after={"stage": new},
         )
     elif row.failures:
-        _set(connection, lease, stage_reason=None, failures=0)
+        _set(connection, lease, stage_reason=_reason(trouble), failures=0)
     of = progress.c
     stream = and_(of.subscription_id == row.id, of.source == source)
     known = set(connection.execute(select(of.table_name).where(stream)).scalars())
@@ -110,6 +113,22 @@ def report(
                     subscription_id=row.id, source=source, table_name=table.table, **values
                 )
             )
+
+
+def in_trouble(connection: Connection, lease: Lease, reason: Mapping[str, Any] | None) -> None:
+    """Note why a subscription's stream does not go on, though its worker tries; None: it goes on.
+
+    Args:
+        connection: a transaction.
+        lease: of the owner.
+        reason: an error's code, message, detail and hint.
+
+    Raises:
+        LeaseLostError: another server may run the subscription.
+    """
+    row = require_held(connection, lease)
+    if row.stage != Stage.CANCELLED:
+        _set(connection, lease, stage_reason=_reason(reason))
 
 
 def failed(connection: Connection, lease: Lease, error: TailraceError, *, retries: bool) -> None:
@@ -191,6 +210,10 @@ def report_of(row: Row[Any]) -> TableReport:
         row.updated_us,
         row.source,
     )
+
+
+def _reason(trouble: Mapping[str, Any] | None) -> str | None:
+    return None if trouble is None else json.dumps(trouble)
 
 
 def _set(connection: Connection, lease: Lease, **values: Any) -> None:

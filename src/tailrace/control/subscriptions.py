@@ -19,7 +19,7 @@ from tailrace.control import audit
 from tailrace.control.metadata.database import now_us
 from tailrace.control.metadata.tables import MOST_NAME, jobs, progress, streams, subscriptions
 from tailrace.control.secrets import require_references
-from tailrace.control.stages import Desired, Stage, moved, retried
+from tailrace.control.stages import WAY, Desired, Stage, moved, retried
 from tailrace.errors import ConfigError, ControlError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -236,14 +236,17 @@ def set_desired(
 
 
 def retry(connection: Connection, actor: str, name: str) -> Subscription:
-    """Let a failed subscription go on from where it was, at once.
+    """Let a subscription go on from where it was, at once: one that failed, or that waits for its next try.
 
     Raises:
         ControlError: there is no such subscription.
-        StateError: it has not failed.
+        StateError: it does neither.
     """
     before = get(connection, name)
-    stage, _ = retried(before.stage, before.reached)
+    stage = before.stage
+    waits = stage in WAY and before.owner is None and before.retry_us is not None
+    if not waits:
+        stage, _ = retried(before.stage, before.reached)
     return _change(
         connection,
         actor,

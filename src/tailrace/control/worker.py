@@ -227,6 +227,9 @@ class StreamReport:
         self._told: dict[str, TableReport] = {}
         self._whole_s = float("-inf")
         self._before = self._found_changes()
+        #: Why the stream does not go on, and whether the database has that, not what an earlier worker put.
+        self._trouble: Mapping[str, Any] | None = None
+        self._is_trouble_told = False
 
     @property
     def lease(self) -> int:
@@ -251,7 +254,9 @@ class StreamReport:
         found = json.loads(end) if isinstance(end, str) else end
         if found and found.get("log"):
             with self._lock:
-                self._news = StreamOffset.from_json(found), latest(progress).get("complete_us")
+                said = latest(progress)
+                self._news = StreamOffset.from_json(found), said.get("complete_us")
+                self._note_trouble(said.get("unanswered"))
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:  # noqa: ARG002
         """See `Watcher`."""
@@ -261,8 +266,10 @@ class StreamReport:
     def on_batch(self, run: BatchRun) -> None:
         """See `Watcher`."""
 
-    def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
+    def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
         """See `Watcher`."""
+        with self._lock:
+            self._note_trouble(error.json_values())
 
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
@@ -282,6 +289,12 @@ class StreamReport:
         """
         with self._lock:
             news, changes = self._news, dict(self._changes)
+            trouble, is_told = self._trouble, self._is_trouble_told
+        if not is_told and (trouble is not None or news is not None):
+            with self._database.begin() as connection:
+                progress.in_trouble(connection, self._lease, trouble)
+            with self._lock:
+                self._is_trouble_told = self._trouble is trouble
         if news is None:
             return
         offset, complete_us = news
@@ -306,7 +319,15 @@ class StreamReport:
         told = {table.table: replace(table, position=None, complete_us=None) for table in tables}
         changed = {name for name, table in told.items() if is_whole or self._told.get(name) != table}
         with self._database.begin() as connection:
-            progress.report(connection, self._lease, stage_of(offset), tables, self._source, changed=changed)
+            progress.report(
+                connection,
+                self._lease,
+                stage_of(offset),
+                tables,
+                self._source,
+                changed=changed,
+                trouble=trouble,
+            )
         self._told = told
         if not is_whole:
             return
@@ -314,6 +335,10 @@ class StreamReport:
         with self._lock:
             if self._news is news:
                 self._news = None
+
+    def _note_trouble(self, trouble: Mapping[str, Any] | None) -> None:
+        if trouble != self._trouble:
+            self._trouble, self._is_trouble_told = trouble, False
 
     def _found_changes(self) -> dict[str, int]:
         """The changes that earlier runs have written, by table."""

@@ -62,6 +62,7 @@ from tailrace.errors import (
     TableGapError,
     TableLockedError,
     TailraceError,
+    TransientSourceError,
     coded,
 )
 from tailrace.model.column_filter import ColumnFilter
@@ -433,6 +434,11 @@ class Enumerator:
         are still being read are not complete.
         """
         return self._freshness.complete_us
+
+    @property
+    def unanswered(self) -> TransientSourceError | None:
+        """Why the server did not answer when it was asked last; None: it did."""
+        return self._freshness.unanswered
 
     @property
     def held_by(self) -> str:

@@ -37,6 +37,8 @@ class Freshness:
         self._next_s = float("-inf")
         self._interval_s = _INTERVAL_S
         self._complete_us: int | None = None
+        #: Why the last question had no answer; None: it had one.
+        self.unanswered: TransientSourceError | None = None
 
     def look(self, position: Position) -> None:
         """Ask, if it is time. `position` is the stream's own."""
@@ -46,9 +48,11 @@ class Freshness:
         self._next_s = now_s + self._interval_s
         try:
             answer = self._ask(position)
-        except TransientSourceError:  # the log has a connection of its own
+        except TransientSourceError as error:  # the log has a connection of its own
+            self.unanswered = error
             self._next_s = self._clock() + _PAUSE_S
             return
+        self.unanswered = None
         if answer is not None:
             self._answers.append(answer)
         if len(self._answers) > _MOST:

@@ -47,7 +47,8 @@ class LimitedReader(TailraceStreamReader, SupportsTriggerAvailableNow):
         {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
         time up to which the stream is complete with the newest batch, `complete_us` of the enumerator, and
         how long the server keeps the log, `room` of `enumerator.log_room`; and why no rows of tables are read
-        now, `held_by`, or why slowly, `slowed_by`.
+        now, `held_by`, or why slowly, `slowed_by`; and the error with which the server does not answer,
+        `unanswered`.
         """
         head = self._open().head()
         if head.is_new:
@@ -71,4 +72,6 @@ class LimitedReader(TailraceStreamReader, SupportsTriggerAvailableNow):
             value["held_by"] = held_by
         if slowed_by := self._open().slowed_by:
             value["slowed_by"] = slowed_by
+        if (error := self._open().unanswered) is not None:
+            value["unanswered"] = error.json_values()
         return value

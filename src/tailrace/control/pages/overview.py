@@ -113,7 +113,15 @@ class Overview:
             return Health.RETRYING
         if not self.is_owned:
             return Health.WAITING
+        if of.reason is not None:  # its worker tries again by itself, or a new one has not begun yet
+            return Health.RETRYING
         return Health.PARKED if self.sums.parked else Health.RUNNING
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether it waits for its next try, or for somebody who asks for one."""
+        of = self.subscription
+        return of.stage is Stage.FAILED or (of.retry_us is not None and of.retry_us > self.now_us)
 
     @property
     def behind_us(self) -> int | None:
@@ -271,6 +279,7 @@ def _conditions(wanted: Listed) -> list[ColumnElement[bool]]:
     if wanted.attention:
         nobody = or_(of.owner.is_(None), of.lease_until_us <= now_us())
         parked = exists().where(progress.c.subscription_id == of.id, progress.c.error.is_not(None))
-        found.append(or_(of.stage == Stage.FAILED, parked, and_(of.desired == Desired.RUN, nobody)))
+        wants = or_(nobody, of.stage_reason.is_not(None))
+        found.append(or_(of.stage == Stage.FAILED, parked, and_(of.desired == Desired.RUN, wants)))
         found.append(of.stage != Stage.CANCELLED)
     return found
