@@ -53,7 +53,7 @@ _SECTIONS = (
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
-_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable", "checkpointPath"})
+_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable", "checkpointPath", "samplePath"})
 #: Options whose `soft-delete` is a matter of the pipeline's transforms.
 _SOFT_DELETES = ("onTruncate", "onDropTable")
 #: Mappings that are settings of a library: their keys are not known here.

@@ -46,6 +46,19 @@ class TriggerMode(StrEnum):
     INTERVAL = "interval"
 
 
+class SampleMode(StrEnum):
+    """What a live sample may show of a pipeline's changes."""
+
+    NONE = "none"
+    KEYS = "keys"
+    VALUES = "values"
+
+    def up_to(self, most: SampleMode) -> SampleMode:
+        """The lesser of both."""
+        order = list(SampleMode)
+        return min(self, most, key=order.index)
+
+
 class Converter(StrEnum):
     """How operations are changed after a transform; the name is Flink CDC's."""
 
@@ -118,6 +131,7 @@ class PipelineSettings:
         restarts_per_hour: how often within an hour; 0: no limit.
         on_failure: a command to run, or a webhook to call, when the pipeline ends with an error.
         max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
+        sample: what a live sample may show of its changes.
         verify: when tables are compared with their targets; None: only when somebody asks for it.
         spark: further Spark settings; secrets as references.
 
@@ -136,6 +150,7 @@ class PipelineSettings:
     restarts_per_hour: int = 60
     on_failure: Secret | None = None
     max_parked: int = 10
+    sample: SampleMode = SampleMode.VALUES
     verify: VerifySettings | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 

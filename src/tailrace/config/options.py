@@ -733,6 +733,14 @@ class SourceOptions:
             "Where the stream looks for requests (`tailrace resync`); pipelines: below the checkpoint.",
         ),
     )
+    sample_path: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a directory",
+            "Where the stream looks whether somebody looks at its last changes; pipelines set it themselves.",
+        ),
+    )
     max_parked: int = field(
         default=0,
         metadata=option(

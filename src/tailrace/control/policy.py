@@ -12,6 +12,7 @@ code. Options of `tailrace serve` allow more.
     `pipeline.spark`, beyond plain settings              --allow-spark    anything of it may run code
     `functions`, `notifications.call`                    --allow-function
     `on-failure`                                         --allow-on-failure
+    values of rows in a live sample                      --sample         default: `values`
 
 The policy looks at the file as a worker gets it (`places.resolved`). SQL of transforms is Spark's: it could
 call Java and read files, so that functions and queries which do are refused. Settings of Kafka's client and
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.config.document import read_document
+from tailrace.config.model import SampleMode
 from tailrace.config.secret import Secret, shown
 from tailrace.control.hosts import LookUp, is_name, problem
 from tailrace.control.places import kebab, local_path, named_paths, sections
@@ -93,6 +95,7 @@ class Policy:
         spark: patterns of further settings of `pipeline.spark`.
         functions: patterns of `module:function` that transforms and notifications may call.
         on_failure: whether a variable or file may hold a command that runs when a pipeline fails.
+        sample: the most that a live sample may show of a pipeline's changes.
         reserved: files that are the server's own, beyond those it has below the data directory.
         look_up: looks up names of hosts; None: the machine's resolver.
     """
@@ -104,6 +107,7 @@ class Policy:
     spark: Sequence[str] = ()
     functions: Sequence[str] = ()
     on_failure: bool = False
+    sample: SampleMode = SampleMode.VALUES
     reserved: Sequence[Path] = ()
     look_up: LookUp | None = None
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tailrace.config.model import SampleMode
 from tailrace.control.policy import Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -27,6 +28,13 @@ def policy_options(command: _F) -> _F:
     """Add the options to a command; it gets a value `allowed`, see `policy_of`."""
     for option, field, metavar, text in reversed(_LISTS):
         command = click.option(option, f"allow_{field}", metavar=metavar, multiple=True, help=text)(command)
+    command = click.option(
+        "--sample",
+        type=click.Choice([mode.value for mode in SampleMode]),
+        default=SampleMode.VALUES.value,
+        show_default=True,
+        help="The most that a live sample shows of a pipeline's changes.",
+    )(command)
     return click.option(
         "--allow-on-failure",
         is_flag=True,
@@ -48,4 +56,9 @@ def policy_of(allowed: dict[str, Any], database: str, files: Iterable[Path] = ()
     if database.startswith("sqlite:///"):
         file = Path(database.removeprefix("sqlite:///").partition("?")[0])
         reserved += [file, Path(f"{file}-wal"), Path(f"{file}-shm")]
-    return Policy(**lists, on_failure=allowed["allow_on_failure"], reserved=tuple(reserved))
+    return Policy(
+        **lists,
+        on_failure=allowed["allow_on_failure"],
+        sample=SampleMode(allowed["sample"]),
+        reserved=tuple(reserved),
+    )

@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace import errors
-from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.config.model import Pipeline, SampleMode, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.stream_end import is_reached
 from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
@@ -60,6 +60,7 @@ from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark import IS_LIMITED
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import end_planners, failure_classes, register_source, reports_after
+from tailrace.spark.live_sample import sample_path
 from tailrace.spark.requests import requests_path
 from tailrace.spark.source import PipelineSource, PipelineSourceUntilNow
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
@@ -94,6 +95,8 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         "requestsPath": _requests_path(pipeline),
         "checkpointPath": absolute(pipeline.checkpoint),
     }
+    if pipeline.settings.sample is not SampleMode.NONE:
+        options["samplePath"] = sample_path(absolute(pipeline.checkpoint))
     source = PipelineSourceUntilNow if _ends_when_idle(pipeline) else PipelineSource
     register_source(session, source)
     return session.readStream.format(source.name()).options(**options).load()

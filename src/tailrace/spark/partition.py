@@ -26,17 +26,26 @@ from tailrace.reader.snapshot import (
 )
 from tailrace.sources import registry
 from tailrace.sources.base import Session
+from tailrace.spark.live_sample import Wanted, sampled
 from tailrace.spark.row_layouts import RowLayout
 
 
 @dataclass
 class SplitPartition(InputPartition):
-    """Splits as Spark's input partition, read one after the other."""
+    """Splits as Spark's input partition, read one after the other.
+
+    Args:
+        splits: the splits.
+        sample: that somebody looks at the changes of the stream; None: nobody does.
+    """
 
     splits: tuple[Split, ...]
+    sample: Wanted | None = None
 
 
-def partitions_of(splits: Sequence[Split], parallelism: int) -> list[SplitPartition]:
+def partitions_of(
+    splits: Sequence[Split], parallelism: int, sample: Wanted | None = None
+) -> list[SplitPartition]:
     """The partitions of a batch: tables that one split reads as a whole share `parallelism` partitions.
 
     There are many such splits only where the tables are small (`enumerator.snapshot`).
@@ -47,11 +56,11 @@ def partitions_of(splits: Sequence[Split], parallelism: int) -> list[SplitPartit
         is_whole = isinstance(split, SnapshotSplit) and split.after is split.upto is split.blocks is None
         (whole if is_whole else alone).append(split)
     shared = [tuple(whole[first::parallelism]) for first in range(min(parallelism, len(whole)))]
-    return [SplitPartition(group) for group in (*((split,) for split in alone), *shared)]
+    return [SplitPartition(group, sample) for group in (*((split,) for split in alone), *shared)]
 
 
 def read_split(
-    split: Split, options: SourceOptions, layout: RowLayout, *, follows: bool
+    split: Split, options: SourceOptions, layout: RowLayout, *, follows: bool, sample: Wanted | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one split.
 
@@ -60,6 +69,7 @@ def read_split(
         options: the options of the stream, or of the batch query.
         layout: converts changes to rows.
         follows: whether the reader follows the log, too, and reads a table again that was rewritten.
+        sample: that somebody looks at the changes; None: nobody does.
     """
     options = options.capturing(split.tables, split.columns)
     session = registry.session(options)
@@ -82,6 +92,8 @@ def read_split(
             changes = Masks(options.column_masks, options.column_mask_salt.resolve().encode()).changes(
                 changes
             )
+        if sample is not None:
+            changes = sampled(changes, sample, options.column_masks)
         for rows in layout.rows(changes):
             yield rows
             failpoint(point)

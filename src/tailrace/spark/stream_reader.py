@@ -23,6 +23,7 @@ from tailrace.enumerator.idle import Idle
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.failpoints import failpoint
 from tailrace.sources import registry
+from tailrace.spark.live_sample import SampleWatch, Wanted
 from tailrace.spark.partition import SplitPartition, partitions_of, read_split
 from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout
@@ -47,12 +48,18 @@ class TailraceStreamReader(DataSourceStreamReader):
         #: The end of the newest batch.
         self._end: StreamOffset | None = None
         self._idle = Idle()
+        self._samples: SampleWatch | None = None
         #: Whether the checkpoint is known to belong to this stream.
         self._is_ours = False
 
     def __getstate__(self) -> dict[str, Any]:
         # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
-        return {**self.__dict__, "_enumerator": None, "_options": self._options.for_tasks()}
+        return {
+            **self.__dict__,
+            "_enumerator": None,
+            "_samples": None,
+            "_options": self._options.for_tasks(),
+        }
 
     # ---- driver ----
 
@@ -68,7 +75,7 @@ class TailraceStreamReader(DataSourceStreamReader):
         self._require_same(end)
         splits = self._open().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
         failpoint("batch.planned")
-        return list(partitions_of(splits, self._parallelism))
+        return list(partitions_of(splits, self._parallelism, self._wanted_sample()))
 
     @in_short
     def commit(self, end: dict[str, Any]) -> None:
@@ -88,7 +95,7 @@ class TailraceStreamReader(DataSourceStreamReader):
         """The rows of one split."""
         assert isinstance(partition, SplitPartition)
         for split in partition.splits:
-            yield from read_split(split, self._options, self._layout, follows=True)
+            yield from read_split(split, self._options, self._layout, follows=True, sample=partition.sample)
 
     # ---- private ----
 
@@ -116,9 +123,19 @@ class TailraceStreamReader(DataSourceStreamReader):
             )
         return self._enumerator
 
+    def _wanted_sample(self) -> Wanted | None:
+        """What somebody looks at; it is asked for while nothing is read, too, so that samples go in time."""
+        path = self._options.sample_path
+        if path is None:
+            return None
+        if self._samples is None:
+            self._samples = SampleWatch(path)
+        return self._samples.wanted
+
     def _next(self, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
         """The end of the batch that begins at `start`; `start` itself if there is nothing to read."""
         self._require_same(start)
+        self._wanted_sample()
         before = StreamOffset.from_json(start)
         end = self._open().latest(before, limits)
         if end is before:

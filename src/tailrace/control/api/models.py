@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -12,6 +13,7 @@ from tailrace.config.document import MOST_CHARACTERS
 from tailrace.control.audit import Event
 from tailrace.control.inspection import Checked, FoundTable
 from tailrace.control.jobs import JobKind, JobState, TableJob
+from tailrace.control.live_samples import SampledTable
 from tailrace.control.metadata.tables import MOST_NAME, MOST_TABLE
 from tailrace.control.offsets import OffsetSet
 from tailrace.control.progress import TableReport
@@ -187,6 +189,35 @@ class TableOut(BaseModel):
         """A table as the API shows it; the cursor holds a key, and is not shown."""
         error = None if found.error is None else ReasonOut.model_validate(dict(found.error))
         return cls(error=error, **{n: getattr(found, n) for n in cls.model_fields if n != "error"})
+
+
+class SampledChangeOut(BaseModel):
+    """A change, as a live sample shows it."""
+
+    op: str = Field(description="c: insert, u: update, d: delete.")
+    ts_us: int
+    position: str
+    txn: str | None
+    key: dict[str, str | None] | None = Field(description="null: it is not shown.")
+    changed: list[str] | None = Field(description="Of an update; null: the log does not say.")
+    before: dict[str, str | None] | None = Field(description="null: there is none, or it is not shown.")
+    after: dict[str, str | None] | None = Field(description="null: there is none, or it is not shown.")
+
+
+class SampledTableOut(BaseModel):
+    """The last changes of a table, the newest first."""
+
+    table: str
+    source: str
+    changes: list[SampledChangeOut]
+    masked: list[str] = Field(description="Columns with a mask: their values are never shown.")
+    why_no_values: str = Field(description="Why values are never shown; empty: they are if asked for.")
+    has_values: bool
+
+    @classmethod
+    def of(cls, found: SampledTable) -> SampledTableOut:
+        """A table as the API shows it."""
+        return cls.model_validate(asdict(found))
 
 
 class Requested(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from tailrace.control import streams
+from tailrace.control import live_samples, streams
 from tailrace.control.api.access import Controlled, Operator, Reader
 from tailrace.control.api.models import (
     EventOut,
@@ -16,6 +16,7 @@ from tailrace.control.api.models import (
     OfSource,
     PathName,
     Requested,
+    SampledTableOut,
     SinkResumed,
     Tables,
     TablesToRead,
@@ -24,6 +25,7 @@ from tailrace.control.api.models import (
 )
 from tailrace.control.api.problems import responses
 from tailrace.control.audit import read_events
+from tailrace.control.tokens import Scope
 
 router = APIRouter(prefix="/subscriptions/{name}", tags=["streams"])
 #: Where the source of a route's stream is named.
@@ -77,6 +79,22 @@ def signal(control: Controlled, token: Operator, name: PathName, given: NewSigna
         control, token.name, name, given.type, given.data, source=given.source, id_=given.id
     )
     return Requested(request=sent)
+
+
+@router.get("/sample", responses=ERRORS)
+def sample(control: Controlled, token: Reader, name: PathName) -> list[SampledTableOut]:
+    """The last changes of each table, taken while somebody asks: the first answer may have none yet.
+
+    Keys, and values that somebody has asked for, are shown to tokens of scope `operate`.
+    """
+    found = live_samples.look(control, name, operates=token.scope.allows(Scope.OPERATE))
+    return [SampledTableOut.of(one) for one in found]
+
+
+@router.post("/sample/values", status_code=202, responses=ERRORS)
+def show_values(control: Controlled, token: Operator, name: PathName, given: Tables) -> None:
+    """Show the values of tables in the live sample for a minute, from their next changes on; audited."""
+    live_samples.show_values(control, token.name, name, given.tables, source=given.source)
 
 
 @router.get("/events", responses=responses())

@@ -8,11 +8,12 @@
     one          a pipeline
     comparing    its tables against their targets: verify, repair
     schema_changes   its schema changes
+    live_changes its last changes, while somebody looks
     references   tables in forms
     edit         create and change
     starts       what a new file begins with
     overview     what they show: queries
-    samples      lag and throughput, in memory
+    samples      lag and throughput
     topology     the picture of a pipeline
     assets/      style, script, and what is vendored (`vendored.sha256`): no build step
     templates/
@@ -32,7 +33,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
 
 from tailrace.control.operations import Control
-from tailrace.control.pages import comparing, edit, listing, one, schema_changes, signing_in
+from tailrace.control.pages import (
+    comparing,
+    edit,
+    listing,
+    live_changes,
+    one,
+    schema_changes,
+    signing_in,
+)
 from tailrace.control.pages.rendering import ASSETS
 from tailrace.control.pages.site import PageRoute, Site
 
@@ -58,7 +67,7 @@ def router(control: Control, stopping: threading.Event | None = None) -> APIRout
 
     pages = APIRouter(route_class=PageRoute, lifespan=lifespan, include_in_schema=False)
     pages.add_api_route("/assets/{name}", _asset, methods=["GET"])
-    for module in (signing_in, listing, edit, comparing, schema_changes, one):
+    for module in (signing_in, listing, edit, comparing, schema_changes, live_changes, one):
         pages.include_router(module.routes(site))
     return pages
 

@@ -22,6 +22,17 @@ document.addEventListener("submit", (event) => {
   }, { once: true });
 });
 
+// ---- findings ----
+// The check of what was typed comes late: it must not end one that somebody has asked for since.
+let typed = 0, asked = 0;
+document.addEventListener("input", (event) => { if (event.target.id === "spec") typed = performance.now(); });
+document.addEventListener("htmx:confirm", (event) => {
+  if (event.target.id.startsWith("check-")) asked = performance.now();
+  else if (event.target.id === "spec" && asked > typed) event.preventDefault();
+  // nobody looks at a page in the background
+  else if (document.hidden && "watch" in event.target.dataset) event.preventDefault();
+});
+
 // ---- live parts ----
 document.addEventListener("htmx:sseError", () => { document.getElementById("connection").hidden = false; });
 document.addEventListener("htmx:sseOpen", () => { document.getElementById("connection").hidden = true; });
