@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace_dev.servers import debian
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
+#: How pages are looked at.
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 800}},
+    "narrow": {"color_scheme": "light", "viewport": {"width": 390, "height": 800}},
+}
 _PROGRAM = "usr/lib/chromium/chromium-headless-shell"
 
 
@@ -41,3 +47,23 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def signed_in(browser: Browser, url: str, token: str, said: list[str], look: str = "light") -> Page:
+    """A page of somebody who has signed in by hand.
+
+    Args:
+        browser: the browser.
+        url: where the pages are.
+        token: to sign in with.
+        said: gets what the browser says about the pages.
+        look: one of LOOKS.
+    """
+    page = browser.new_context(**LOOKS[look], locale="en-GB").new_page()
+    page.on("console", lambda message: said.append(f"{page.url}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
+    page.goto(url + "/")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_selector("h1:has-text('Pipelines')")
+    return page

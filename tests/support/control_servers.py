@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,6 +66,14 @@ class ControlServer:
     def start(self) -> None:
         """Start it again."""
         self.process = self._started()
+
+    def url(self, timeout_s: float = 30) -> str:
+        """Where its pages are, once it has said so."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := re.findall(r"answers at (\S+)", self._log.read_text(errors="replace"))):
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.05)
+        return found[-1]
 
     def workers(self) -> list[int]:
         """The processes of its workers, with Spark's."""
