@@ -23,6 +23,7 @@ from tailrace.config.sinks import (
     ConsoleSettings,
     sink_names,
 )
+from tailrace.control.client.completion import complete_name_or_file
 from tailrace.control.client.connection import client_options
 from tailrace.errors import (
     ConfigError,
@@ -120,8 +121,12 @@ _pipeline_argument = click.argument(
 )
 
 _pipeline_or_name_argument = click.argument(
-    "pipeline_file", metavar="PIPELINE.YAML|NAME", type=click.Path(path_type=Path, dir_okay=False)
+    "pipeline_file",
+    metavar="PIPELINE.YAML|NAME",
+    type=click.Path(path_type=Path, dir_okay=False),
+    shell_complete=complete_name_or_file,
 )
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 _functions_option = click.option(
@@ -407,9 +412,16 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
     help='Only rows that it holds for; no row is deleted then. Part of SQL, see the guide "Signals".',
 )
 @_source_option
+@_json_option
 @client_options
 def resync(
-    pipeline_file: Path, source: str | None, tables: tuple[str, ...], where: str | None, **server: Any
+    pipeline_file: Path,
+    source: str | None,
+    tables: tuple[str, ...],
+    where: str | None,
+    *,
+    as_json: bool,
+    **server: Any,
 ) -> None:
     """Read tables again, in place: afterwards their targets equal them, whatever they held before.
 
@@ -420,20 +432,23 @@ def resync(
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
     if (api := remote.if_subscription(pipeline_file, **server)) is not None:
-        remote.ask_tables(api, str(pipeline_file), "resync", tables, source, where=where)
+        remote.ask_tables(api, str(pipeline_file), "resync", tables, source, where=where, as_json=as_json)
         return
     pipeline = load_pipeline(pipeline_file, source)
     id_ = table_requests.resync(pipeline, tables, where, _arguments(pipeline_file, pipeline))
     rows = "" if where is None else "rows of "
-    click.echo(f"request {id_}: {rows}{', '.join(map(printable, tables))} will be read again")
+    _requested(id_, tables, f"{rows}{', '.join(map(printable, tables))} will be read again", as_json=as_json)
 
 
 @cli.command()
 @_pipeline_or_name_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @_source_option
+@_json_option
 @client_options
-def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...], **server: Any) -> None:
+def park(
+    pipeline_file: Path, source: str | None, tables: tuple[str, ...], *, as_json: bool, **server: Any
+) -> None:
     """Leave tables out until they are resumed; all others go on.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline leaves it out from its next batch
@@ -443,11 +458,11 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...], **ser
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
     if (api := remote.if_subscription(pipeline_file, **server)) is not None:
-        remote.ask_tables(api, str(pipeline_file), "park", tables, source)
+        remote.ask_tables(api, str(pipeline_file), "park", tables, source, as_json=as_json)
         return
     pipeline = load_pipeline(pipeline_file, source)
     id_ = table_requests.park(pipeline, tables)
-    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be parked")
+    _requested(id_, tables, f"{', '.join(map(printable, tables))} will be parked", as_json=as_json)
 
 
 @cli.command()
@@ -461,6 +476,7 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...], **ser
     "instead of reading its rows again.",
 )
 @_source_option
+@_json_option
 @client_options
 def resume(
     pipeline_file: Path,
@@ -469,6 +485,7 @@ def resume(
     tables: tuple[str, ...],
     sink_name: str | None,
     replay: bool,
+    as_json: bool,
     **server: Any,
 ) -> None:
     """Go on with parked tables, or with a parked sink. Rows are read again, in place.
@@ -481,13 +498,13 @@ def resume(
     from tailrace.pipeline import table_requests  # noqa: PLC0415
 
     if (api := remote.if_subscription(pipeline_file, **server)) is not None:
-        _resume_remotely(api, str(pipeline_file), source, tables, sink_name, replay=replay)
+        _resume_remotely(api, str(pipeline_file), source, tables, sink_name, replay=replay, as_json=as_json)
         return
     pipeline = load_pipeline(pipeline_file, source)
     if (sink_name is None) == (not tables) or (sink_name is not None and replay):
         raise click.UsageError("name tables, or a sink with --sink (without --replay)")
     if sink_name is not None:
-        _resume_sink(pipeline, sink_name)
+        _resume_sink(pipeline, sink_name, as_json=as_json)
         return
     known = table_requests.parked_now(pipeline)
     id_ = table_requests.resume(pipeline, tables, _arguments(pipeline_file, pipeline), replay=replay)
@@ -505,7 +522,7 @@ def resume(
             "told",
             err=True,
         )
-    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
+    _requested(id_, tables, f"{', '.join(map(printable, tables))} will be resumed", as_json=as_json)
 
 
 def _resume_remotely(
@@ -516,17 +533,18 @@ def _resume_remotely(
     sink_name: str | None,
     *,
     replay: bool,
+    as_json: bool,
 ) -> None:
     from tailrace.control.client import remote  # noqa: PLC0415
 
     if sink_name is not None and (tables or replay):
         raise click.UsageError("name tables, or a sink with --sink (without --replay)")
     if sink_name is not None:
-        remote.resume_sink_of(api, name, sink_name, source)
+        remote.resume_sink_of(api, name, sink_name, source, as_json=as_json)
     elif tables:
-        remote.ask_tables(api, name, "resume", tables, source, replay=replay)
+        remote.ask_tables(api, name, "resume", tables, source, replay=replay, as_json=as_json)
     else:
-        remote.resume_subscription(api, name)
+        remote.resume_subscription(api, name, as_json=as_json)
 
 
 def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
@@ -534,11 +552,19 @@ def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
     return f"{pipeline_file} --source {pipeline.source_name}" if pipeline.named else str(pipeline_file)
 
 
-def _resume_sink(pipeline: Pipeline, name: str) -> None:
+def _requested(id_: str, tables: tuple[str, ...], text: str, *, as_json: bool) -> None:
+    """Say what was asked of a pipeline."""
+    click.echo(_json({"request": id_, "tables": tables}) if as_json else f"request {id_}: {text}")
+
+
+def _resume_sink(pipeline: Pipeline, name: str, *, as_json: bool) -> None:
     from tailrace.pipeline import table_requests  # noqa: PLC0415
     from tailrace.pipeline.parked_sinks import what_it_gets  # noqa: PLC0415
 
     only = table_requests.resume_sink(pipeline, name)
+    if as_json:
+        click.echo(_json({"sink": name, "tables": only}))
+        return
     what = "all tables are" if only is None else f"{', '.join(map(printable, only))} will be"
     click.echo(f"sink {printable(name)} will go on: {what} read again, in place, and passed to every sink")
     for one, each in zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True):

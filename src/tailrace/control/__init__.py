@@ -5,6 +5,8 @@
     subscriptions   what users ask for, with the audit of each change
     leases          which server may run a subscription, and for how long
     operations      what users ask a server for; streams, inspection
+    jobs            comparisons and repairs that somebody asked for, and who does them
+    offsets         where streams are, and where somebody wants them to be
     policy, places  what pipeline files may do there, and where their files are
     tokens          who may use the API and the pages
     http            the address at which a server answers

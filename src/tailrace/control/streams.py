@@ -9,6 +9,7 @@ import heapq
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -141,7 +142,7 @@ def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str
         control: the control plane.
         name: the subscription.
         after: begin there, bytes from the start; None: the last part. One beyond the end, as the file has
-            been emptied since, begins at the start.
+            been emptied since, begins there in what is kept of it, then at the start.
 
     Returns:
         Whole lines, and where the next part begins.
@@ -152,6 +153,8 @@ def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str
     """
     path = log_file(control.get(name).name, control.data_dir)
     try:
+        if after is not None and (rest := _former(path, after)):
+            return rest.decode("utf-8", "replace"), after + len(rest)
         with path.open("rb") as file:
             size = file.seek(0, 2)
             begin = max(0, size - MOST_LOG) if after is None else after if after <= size else 0
@@ -172,6 +175,18 @@ def log_tail(control: Control, name: str, after: int | None = None) -> tuple[str
     # a part of a line is read again with its rest, unless it fills everything
     whole = content[: content.rfind(b"\n") + 1] or (content if len(content) == MOST_LOG else b"")
     return whole.decode("utf-8", "replace"), begin + len(whole)
+
+
+def _former(path: Path, after: int) -> bytes:
+    """What follows in the former content of a log that has been emptied (`pipeline.log_output`)."""
+    kept = path.with_name(f"{path.name}.1")
+    if after <= path.stat().st_size or not kept.exists():
+        return b""
+    with kept.open("rb") as file:
+        file.seek(after)
+        content = file.read(MOST_LOG)
+    # its last line is whole, unless more follows
+    return content[: content.rfind(b"\n") + 1] or content
 
 
 def pipelines_of(control: Control, subscription: Subscription) -> tuple[Pipeline, ...]:

@@ -31,9 +31,7 @@ _INTERRUPTED = {
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument(
-    "pipeline_file", metavar="PIPELINE.YAML|NAME", type=click.Path(path_type=Path, dir_okay=False)
-)
+@click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.option(
     "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
@@ -84,9 +82,7 @@ def verify(
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument(
-    "pipeline_file", metavar="PIPELINE.YAML|NAME", type=click.Path(path_type=Path, dir_okay=False)
-)
+@click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.argument("tables", nargs=-1, metavar="[TABLE...]")
 @click.option("--dry-run", is_flag=True, help="Only compare, and say what would be read again.")

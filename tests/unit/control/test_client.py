@@ -13,19 +13,22 @@ from typing import Any
 
 import pytest
 import uvicorn
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from tailrace.cli import cli
 from tailrace.control import jobs, tokens
 from tailrace.control.api.app import create_app
-from tailrace.control.client import job_commands
+from tailrace.control.client import commands, job_commands
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.operations import Control
 from tailrace.control.places import log_file
 from tailrace.control.policy import Policy
+from tailrace.control.streams import MOST_LOG
 from tailrace.control.tokens import Scope
 from tailrace.errors import ConfigError, ControlError, TailraceError, TransientControlError
 from tailrace.pipeline.job_answers import TableAnswer
+from tailrace.pipeline.log_output import RotatedFile
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.unit.control.test_offsets import add_batch
 from tests.unit.control.test_operations import SPEC
@@ -256,6 +259,8 @@ def test_offsets_are_shown_and_set_by_name(served: Served, tmp_path: Path) -> No
     assert "offsets.before" not in dry
     assert "kept in offsets.before/0.0" in run("offsets", "set", "shop", f"@{file}", "--unchecked")
     assert '"pos": 900' in run("offsets", "show", "shop")
+    told = json.loads(run("offsets", "set", "shop", f"@{file}", "--unchecked", "--json"))
+    assert (told["kept"], told["end"]["log"]["pos"]) == ("offsets.before/0.1", 900)
     assert json.loads(run("offsets", "diff", "shop", "0", "0", "--json"))[1:] == ["  nothing"]
     run("resume", "shop")
     assert refused(ControlError, "offsets", "set", "shop", f"@{file}", "--unchecked").code == "TR-8487"
@@ -277,6 +282,88 @@ def test_logs_are_printed(served: Served) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("one\n\x1b[31mtwo\n")
     assert run("logs", "a") == "one\n\\x1b[31mtwo\n"
+
+
+def test_log_that_grows_and_is_emptied_is_followed(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+    path = log_file("a", served.control.data_dir)
+    path.parent.mkdir(parents=True)
+    path.write_text("first\nhalf")
+    rotated = RotatedFile(path, 1)
+
+    def append(text: str) -> None:
+        with path.open("a") as file:
+            file.write(text)
+
+    steps = iter(
+        [
+            lambda: append(" a line\n"),
+            lambda: append("x" * MOST_LOG + "\nafter a long one\n"),
+            lambda: None,
+            lambda: (append("before the end\n"), rotated.rotate(), append("after it\n")),
+            lambda: append("last\n"),
+        ]
+    )
+
+    def sleep(_: float) -> None:
+        step = next(steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(commands, "_pause", sleep)
+    done = invoke("logs", "-f", "a")
+    lines = [line for line in done.stdout.replace("x" * MOST_LOG, "xx").splitlines() if line != "Aborted!"]
+    wanted = ["first", "half a line", "xx", "after a long one", "before the end", "after it", "last"]
+    assert lines == wanted
+
+
+def test_every_answer_may_be_json(served: Served, tmp_path: Path) -> None:
+    run("apply", "-f", served.file("a"), "--yes")
+
+    def told(*arguments: str | Path) -> Any:
+        done = invoke(*arguments, "--json")
+        assert done.exit_code == 0, (done.output, done.exception)
+        return json.loads(done.stdout)
+
+    for command in ("park", "resync", "resume"):
+        found = told(command, "a", "shop.orders")
+        assert found["tables"] == ["shop.orders"]
+        assert found["request"]
+    file = served.file("b", SPEC.replace("lake", str(tmp_path / "lake")))
+    for command in ("park", "resync", "resume"):
+        assert told(command, file, "shop.orders")["tables"] == ["shop.orders"]
+    assert told("pause", "a")["desired"] == "pause"
+    assert told("resume", "a")["desired"] == "run"
+    assert told("export")[0]["spec"] == served.control.get("a").spec
+    assert told("export", "--to", tmp_path / "out") == [{"name": "a", "path": str(tmp_path / "out/a.yaml")}]
+    assert told("cancel", "a", "--yes")["stage"] == "cancelled"
+    assert told("delete", "a", "--yes") == {"name": "a", "deleted": True}
+    assert told("token", "create", "ci", "--scope", "read")["name"] == "ci"
+    assert told("token", "revoke", "ci") == {"name": "ci", "revoked": True}
+
+
+def test_names_are_completed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("shop-a", "shop-b", "other"):
+        served.control.create("ann", name, SPEC.replace("lake", name))
+
+    def completed(typed: str) -> list[str]:
+        words = typed.split(" ")
+        complete = ShellComplete(cli, {}, "tailrace", "_TAILRACE_COMPLETE")
+        return [item.value for item in complete.get_completions(words[:-1], words[-1])]
+
+    for command in ("get", "describe", "pause", "logs -f", "delete", "export other", "job list", "verify"):
+        assert completed(f"{command} sh") == ["shop-a", "shop-b"], command
+    assert completed("offsets set shop-b") == ["shop-b"]
+    assert completed("park pipe") == ["pipe"], "a file"
+    assert completed("token revoke sh") == []
+    assert completed("pau") == ["pause"]
+    monkeypatch.setenv("TAILRACE_SERVER", "http://127.0.0.1:1")
+    assert completed("get sh") == []
+    monkeypatch.delenv("TAILRACE_SERVER")
+    assert completed(f"get --server {served.url} sh") == ["shop-a", "shop-b"]
 
 
 def test_tokens_are_made_and_revoked(served: Served, tmp_path: Path) -> None:

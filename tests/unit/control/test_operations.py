@@ -119,6 +119,9 @@ def test_log_is_read_in_whole_lines(control: Control) -> None:
     assert streams.log_tail(control, "shop", 14) == ("", 14)
     path.write_bytes(b"new\n")  # emptied since
     assert streams.log_tail(control, "shop", 14) == ("new\n", 4)
+    path.with_name("tailrace.log.1").write_bytes(b"one\ntwo\nthree\nfour\n")  # what is kept of it
+    assert streams.log_tail(control, "shop", 14) == ("four\n", 19)
+    assert streams.log_tail(control, "shop", 19) == ("new\n", 4)
     path.write_bytes(b"x" * (streams.MOST_LOG + 10) + b"\nlast\n")
     assert streams.log_tail(control, "shop")[0] == "last\n"
 

@@ -11,17 +11,19 @@ from typing import Any
 
 import click
 
+from tailrace.control.client.completion import complete_name
 from tailrace.control.client.connection import ApiClient, client, client_options, of_subscription
 from tailrace.control.client.plan import PlannedFile, files_of
 from tailrace.control.client.plan import planned as compared
 from tailrace.errors import ControlError
 from tailrace.printable import printable, printable_lines
 
+_pause = time.sleep
 #: Time between two looks of `logs -f`, seconds.
 _LOOK_S = 1.0
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-name_argument = click.argument("name", metavar="NAME")
+name_argument = click.argument("name", metavar="NAME", shell_complete=complete_name)
 
 
 @click.command()
@@ -105,7 +107,7 @@ def _print_plan(
 
 
 @click.command()
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
 @click.option("--stage", help="Only those in this stage.")
 @_json_option
 @client_options
@@ -192,7 +194,7 @@ def logs(name: str, *, follow: bool, as_json: bool, **where: Any) -> None:
         after = part["next"]
         if not follow:
             return
-        time.sleep(_LOOK_S)
+        _pause(_LOOK_S)
 
 
 @click.command()
@@ -228,30 +230,40 @@ def retry(name: str, *, as_json: bool, **where: Any) -> None:
 @click.command()
 @name_argument
 @_yes_option
+@_json_option
 @client_options
-def delete(name: str, *, yes: bool, **where: Any) -> None:
+def delete(name: str, *, yes: bool, as_json: bool, **where: Any) -> None:
     """Delete a subscription that is paused or cancelled; its checkpoint and targets stay."""
     if not yes:
         click.confirm(f"Delete subscription {name}?", abort=True, err=True)
     client(**where).send("DELETE", of_subscription(name))
-    click.echo(f"{printable(name)}: deleted")
+    click.echo(json.dumps({"name": name, "deleted": True}) if as_json else f"{printable(name)}: deleted")
 
 
 @click.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)
 @click.option(
     "--to",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write each file there, as NAME.yaml; default: print it.",
 )
+@_json_option
 @client_options
-def export(names: Sequence[str], *, directory: Path | None, **where: Any) -> None:
-    """Print or write subscriptions' pipeline files, as they were given; without names: of all."""
+def export(names: Sequence[str], *, directory: Path | None, as_json: bool, **where: Any) -> None:
+    """Print or write subscriptions' pipeline files, as they were given; without names: of all.
+
+    With --json: names, files and versions, or where they were written.
+    """
     api = client(**where)
     found = [api.get(of_subscription(name)) for name in names] if names else list(api.subscriptions())
+    if directory is None and as_json:
+        parts = ("name", "version", "spec")
+        click.echo(json.dumps([{part: one[part] for part in parts} for one in found]))
+        return
     if directory is None and len(found) > 1:
         raise click.UsageError("several files: give --to DIRECTORY")
+    written = []
     for one in found:
         if directory is None:
             click.echo(one["spec"], nl=False)
@@ -261,7 +273,11 @@ def export(names: Sequence[str], *, directory: Path | None, **where: Any) -> Non
             raise ControlError("a name of the server leads elsewhere", code="TR-8443")
         directory.mkdir(parents=True, exist_ok=True)
         path.write_text(one["spec"], encoding="utf-8")
-        click.echo(f"{one['name']}: {path}")
+        written.append({"name": one["name"], "path": str(path)})
+        if not as_json:
+            click.echo(f"{one['name']}: {path}")
+    if as_json:
+        click.echo(json.dumps(written))
 
 
 @click.group()
@@ -270,7 +286,7 @@ def token() -> None:
 
 
 @token.command(name="create")
-@name_argument
+@click.argument("name", metavar="NAME")
 @click.option("--scope", type=click.Choice(["read", "operate", "admin"]), required=True)
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="When it ends; default: never.")
 @_json_option
@@ -299,12 +315,13 @@ def list_tokens(*, as_json: bool, **where: Any) -> None:
 
 
 @token.command(name="revoke")
-@name_argument
+@click.argument("name", metavar="NAME")
+@_json_option
 @client_options
-def revoke_token(name: str, **where: Any) -> None:
+def revoke_token(name: str, *, as_json: bool, **where: Any) -> None:
     """End a token at once."""
     client(**where).send("DELETE", of_subscription(name).replace("/subscriptions/", "/tokens/", 1))
-    click.echo(f"{printable(name)}: revoked")
+    click.echo(json.dumps({"name": name, "revoked": True}) if as_json else f"{printable(name)}: revoked")
 
 
 def _asked(api: ApiClient, name: str, what: str, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from tailrace.control.client import remote
+from tailrace.control.client.completion import complete_name_or_file
 from tailrace.control.client.connection import ApiClient, client_options
 from tailrace.control.client.job_commands import compare, matching
 from tailrace.verify import commands as of_files
@@ -73,8 +74,18 @@ def _either(
     made = click.command(kind, help=(command.help or "") + _HELP, context_settings=command.context_settings)(
         callback
     )
-    made.params = [*command.params, *made.params]
+    rest = [part for part in command.params if part.name != "pipeline_file"]
+    made.params = [_argument(), *rest, *made.params]
     return made
+
+
+def _argument() -> click.Argument:
+    return click.Argument(
+        ["pipeline_file"],
+        metavar="PIPELINE.YAML|NAME",
+        type=click.Path(path_type=Path, dir_okay=False),
+        shell_complete=complete_name_or_file,
+    )
 
 
 def _refuse(ctx: click.Context, is_refused: Callable[[str], bool], about: str) -> None:

@@ -35,11 +35,13 @@ class ApiClient:
         url: the server, `https://HOST:PORT`.
         token: the token.
         ca: a PEM file of authorities that the server's certificate is checked by; None: the machine's.
+        answer_s: how long an answer may take, seconds.
     """
 
     url: str
     token: str = field(repr=False)
     ca: str | None = None
+    answer_s: float = _ANSWER_S
 
     def get(self, path: str, **query: Any) -> Any:
         """What a GET answers; parameters that are None are left out."""
@@ -99,8 +101,10 @@ class ApiClient:
         assert parts.hostname is not None
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=self.ca)
-            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_ANSWER_S, context=context)
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_ANSWER_S)
+            return http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=self.answer_s, context=context
+            )
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=self.answer_s)
 
 
 def of_subscription(name: str, *rest: str) -> str:

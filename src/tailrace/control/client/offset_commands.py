@@ -10,13 +10,17 @@ from typing import Any
 import click
 
 from tailrace.control.client import remote
+from tailrace.control.client.completion import complete_name_or_file
 from tailrace.control.client.connection import ApiClient, client_options, of_subscription
 from tailrace.errors import ConfigError
 from tailrace.pipeline.file import load_pipeline
 from tailrace.printable import printable, printable_lines
 
 _pipeline_argument = click.argument(
-    "pipeline_file", metavar="PIPELINE.YAML|NAME", type=click.Path(path_type=Path, dir_okay=False)
+    "pipeline_file",
+    metavar="PIPELINE.YAML|NAME",
+    type=click.Path(path_type=Path, dir_okay=False),
+    shell_complete=complete_name_or_file,
 )
 _source_option = click.option(
     "--source", metavar="NAME", help="One of the file's `sources`; needed where it has several."
@@ -121,6 +125,7 @@ def diff(
 @click.option("--unchecked", is_flag=True, help="Ask neither the server for the position nor the targets.")
 @click.option("--skip-changes", is_flag=True, help="Do not read tables again because of a later position.")
 @_source_option
+@_json_option
 @client_options
 def set_offset(
     pipeline_file: Path,
@@ -130,6 +135,7 @@ def set_offset(
     dry_run: bool,
     unchecked: bool,
     skip_changes: bool,
+    as_json: bool,
     **server: Any,
 ) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
@@ -145,7 +151,7 @@ def set_offset(
     text = _given(offset)
     if (api := remote.if_subscription(pipeline_file, **server)) is not None:
         how = {"dry_run": dry_run, "unchecked": unchecked, "skip_changes": skip_changes}
-        _set_remotely(api, str(pipeline_file), text, source, how)
+        _set_remotely(api, str(pipeline_file), text, source, how, as_json=as_json)
         return
     from tailrace.pipeline import offset_replacement  # noqa: PLC0415
 
@@ -154,13 +160,19 @@ def set_offset(
         pipeline, offset_replacement.read_offset(text), unchecked=unchecked, skip_changes=skip_changes
     )
     behind = (found.in_targets, found.batch) if found.is_behind else None
-    _tell(found.former, found.value, found.reads_again, behind)
-    if not dry_run:
-        kept = offset_replacement.put(pipeline, found)
+    if not as_json:
+        _tell(found.former, found.value, found.reads_again, behind)
+    kept = None if dry_run else offset_replacement.put(pipeline, found)
+    if as_json:
+        value = {"former": found.former, "end": found.value, "reads_again": list(found.reads_again)}
+        click.echo(_json({**value, "kept": kept}))
+    elif kept is not None:
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 
 
-def _set_remotely(api: ApiClient, name: str, text: str, source: str | None, how: Mapping[str, bool]) -> None:
+def _set_remotely(
+    api: ApiClient, name: str, text: str, source: str | None, how: Mapping[str, bool], *, as_json: bool
+) -> None:
     path = of_subscription(name, "offset")
     try:
         value = json.loads(text)
@@ -169,6 +181,9 @@ def _set_remotely(api: ApiClient, name: str, text: str, source: str | None, how:
     last = api.get(path, source=source)
     headers = {} if last is None else {"if-match": f'"{last["version"]}"'}
     found = api.send("PUT", path, {"offset": value, "source": source, **how}, headers)
+    if as_json:
+        click.echo(_json({part: found[part] for part in ("former", "end", "reads_again", "kept")}))
+        return
     behind = (found["in_targets"], found["batch"]) if found["is_behind"] else None
     _tell(found["former"], found["end"], found["reads_again"], behind)
     if found["kept"] is not None:

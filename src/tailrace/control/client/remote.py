@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,24 +37,38 @@ def if_subscription(
 
 
 def ask_tables(
-    api: ApiClient, name: str, what: str, tables: Sequence[str], source: str | None, **more: Any
+    api: ApiClient,
+    name: str,
+    what: str,
+    tables: Sequence[str],
+    source: str | None,
+    *,
+    as_json: bool,
+    **more: Any,
 ) -> None:
     """Send a request about tables, and say so."""
     body = {"tables": list(tables), "source": source, **more}
     sent = api.send("POST", of_subscription(name, "tables", what), body)
+    if as_json:
+        click.echo(json.dumps({**sent, "tables": list(tables)}))
+        return
     done = {"park": "parked", "resume": "resumed", "resync": "read again"}[what]
     click.echo(f"request {sent['request']}: {', '.join(map(printable, tables))} will be {done}")
 
 
-def resume_subscription(api: ApiClient, name: str) -> None:
+def resume_subscription(api: ApiClient, name: str, *, as_json: bool) -> None:
     """Let a paused subscription run."""
     found = api.send("POST", of_subscription(name, "resume"))
-    click.echo(f"{printable(name)}: {found['desired']}, stage {found['stage']}")
+    text = f"{printable(name)}: {found['desired']}, stage {found['stage']}"
+    click.echo(json.dumps(found) if as_json else text)
 
 
-def resume_sink_of(api: ApiClient, name: str, sink: str, source: str | None) -> None:
+def resume_sink_of(api: ApiClient, name: str, sink: str, source: str | None, *, as_json: bool) -> None:
     """Go on with a parked sink."""
     found = api.send("POST", of_subscription(name, "sinks", sink, "resume"), {"source": source})
+    if as_json:
+        click.echo(json.dumps({"sink": sink, **found}))
+        return
     what = (
         "all tables are" if found["tables"] is None else f"{', '.join(map(printable, found['tables']))} are"
     )
