@@ -3120,6 +3120,13 @@ CATALOGUE = {
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
     ),
+    "TR-8107": Condition(
+        "a data file has dates of the Julian calendar",
+        (StateError,),
+        "The Delta table has a file of Spark 2, or of Spark 3 in its legacy mode: in it, days before "
+        "1582-10-15 are other ones.",
+        "Rewrite the table's files: `OPTIMIZE`, or `REORG TABLE ... APPLY (PURGE)`.",
+    ),
     "TR-8110": Condition(
         "a target differs from its table",
         (StateError,),
@@ -3569,6 +3576,36 @@ CATALOGUE = {
         "(DNS rebinding).",
         "If the name is right: `tailrace serve --public-url https://HOST`, for what browsers use, or "
         "`--public-host HOST`.",
+    ),
+    "TR-8472": Condition(
+        "the settings of the provider for signing in are wrong",
+        (ConfigError,),
+        "The file of `tailrace serve --oidc` lacks a setting, or has one that is unknown or wrong.",
+        "Correct it; docs/guides/control-plane.md has examples of Keycloak, Entra ID and Google.",
+    ),
+    "TR-8473": Condition(
+        "the provider for signing in cannot be used",
+        (TransientControlError,),
+        "It does not answer in time, its certificate is not trusted, or what it says of itself is not what "
+        "`issuer` names.",
+        "See that the server reaches `issuer` with TLS; authorities of your own: `ca`. Tokens of the control "
+        "plane work meanwhile.",
+    ),
+    "TR-8474": Condition(
+        "a sign-in through the provider, or its token, is refused",
+        (ControlError,),
+        "A token is not signed by the provider, not made for this control plane, has ended, or is no access "
+        "token. A sign-in was refused by the provider, took more than ten minutes, or was begun by another "
+        "browser.",
+        "Sign in again. If it stays so, compare `issuer`, `client-id`, `client-secret` and `api-audience` "
+        "with the provider's settings, and the clocks.",
+    ),
+    "TR-8475": Condition(
+        "somebody whom the provider knows may not do anything here",
+        (ControlError,),
+        "No claim of the token has a value that grants a scope, or the provider does not send the claim.",
+        "Grant one in `read`, `operate` or `admin` of the file of --oidc, and have the provider put the "
+        "claim into ID tokens and access tokens.",
     ),
     "TR-8478": Condition(
         "an option for proxies and public names is wrong",

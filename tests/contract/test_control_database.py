@@ -317,6 +317,7 @@ def test_version_without_jobs_is_brought_to_this_one(database: ControlDatabase) 
     with database.begin() as connection:  # as 0001 left it
         connection.execute(text("DROP TABLE measurements"))
         connection.execute(text("DROP TABLE jobs"))
+        connection.execute(text("DROP TABLE sessions"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
     database.prepare()
     with database.begin() as connection:

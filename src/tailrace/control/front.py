@@ -72,9 +72,12 @@ class Front:
         names = ["localhost", host, platform.node(), *self.names]
         if certificate is not None:
             names += _names_of(certificate)
-        if self.url is not None:
-            names.append(urlsplit(self.url).hostname or "")
-        checked = NameCheck(app, [name for name in names if name])
+        public = None if self.url is None else urlsplit(self.url)
+        private = None
+        if public is not None:
+            names.append(public.hostname or "")
+            private = public.hostname if public.scheme == "https" else None
+        checked = NameCheck(app, [name for name in names if name], private)
         if not self.proxies:
             return checked
         return ProxyHeadersMiddleware(checked, list(self.proxies))  # type: ignore[arg-type,return-value]
@@ -86,15 +89,18 @@ class NameCheck:
     Args:
         app: what it guards.
         names: patterns of names.
+        private: the name that browsers use with TLS, wherever that ends; None: there is none.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, names: Iterable[str], private: str | None = None) -> None:
         self._app = app
         self._names = tuple(names)
+        self._private = private
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._is_ours(scope):
+        host = _given(scope)
+        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._is_ours(host):
             error = ControlError(
                 "this server is not reached under that name",
                 "found another name in the header `Host`",
@@ -104,14 +110,18 @@ class NameCheck:
             )
             await problems.response(421, error, {"cache-control": "no-store"})(scope, receive, send)
             return
+        if host is not None and host == self._private and scope["scheme"] == "http":
+            scope["scheme"] = "https"  # cookies are to be `Secure`
         await self._app(scope, receive, send)
 
-    def _is_ours(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"host"]
-        if len(given) != 1:
-            return False
-        host = _host(given[0].decode("latin-1"))
+    def _is_ours(self, host: str | None) -> bool:
         return host is not None and (_is_address(host) or any(matches(host, name) for name in self._names))
+
+
+def _given(scope: Scope) -> str | None:
+    """The host of the one header `Host` of a request."""
+    given = [value for name, value in scope.get("headers", ()) if name == b"host"]
+    return _host(given[0].decode("latin-1")) if len(given) == 1 else None
 
 
 def _host(text: str) -> str | None:

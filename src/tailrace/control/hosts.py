@@ -50,6 +50,14 @@ def is_name(host: str) -> bool:
     return _address(host) is not None or _NAME.fullmatch(host) is not None
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def problem(host: str, patterns: Sequence[str], look_up: LookUp | None = None) -> str | None:
     """Why a host is not allowed; None: it is.
 

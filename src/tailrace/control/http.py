@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import threading
@@ -14,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tailrace.control.front import Front
+from tailrace.control.hosts import is_loopback
 from tailrace.errors import ConfigError
 
 #: How long open answers (live parts of pages) may go on after the server was asked to end, seconds.
@@ -48,7 +48,7 @@ class HttpServer:
         host, port = _parsed(address)
         if (certificate is None) != (key is None):
             raise ConfigError("certificate and key belong together", "give both", code="TR-8428")
-        if certificate is None and not plain and not _is_loopback(host):
+        if certificate is None and not plain and not is_loopback(host):
             raise ConfigError(
                 f"`--listen {address}` needs a certificate",
                 "tokens would cross the network in clear text",
@@ -112,13 +112,6 @@ def _parsed(address: str) -> tuple[str, int]:
             code="TR-8427",
         )
     return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _bound(host: str, port: int, address: str) -> socket.socket:

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from tailrace.config.load import parse_pipelines
 from tailrace.config.model import Pipeline
-from tailrace.control import subscriptions, tokens
+from tailrace.control import sessions, subscriptions, tokens
 from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.oidc.identity import Person
+from tailrace.control.oidc.sign_on import SignOn
 from tailrace.control.places import resolved
 from tailrace.control.policy import Policy
 from tailrace.control.progress import TableReport, tables_of
@@ -35,11 +37,13 @@ class Control:
         database: its database.
         data_dir: the server's data directory.
         policy: what a pipeline file may do.
+        sign_on: how people sign in through a provider; None: they do not.
     """
 
     database: ControlDatabase
     data_dir: Path
     policy: Policy = field(default_factory=Policy)
+    sign_on: SignOn | None = None
 
     def __post_init__(self) -> None:
         self.data_dir = self.data_dir.absolute()
@@ -48,8 +52,36 @@ class Control:
     # ---- users ----
 
     def authenticate(self, text: str) -> Token | None:
-        """Whom a token names; None: nobody, or no longer."""
+        """Whom a token names, ours or one of the provider; None: nobody, or no longer.
+
+        Raises:
+            ControlError: the provider's token is refused.
+            TransientControlError: the provider does not answer.
+        """
+        if self.sign_on is not None and self.sign_on.takes_access_tokens and text.count(".") == 2:
+            person = self.sign_on.of_access_token(text)
+            return Token(person.name, person.scope, 0, None)
         return self.database.read(lambda connection: tokens.find(connection, text))
+
+    def signed_in(self, text: str) -> Token | None:
+        """Whom a browser's cookie names: a token of ours, or a session; None: nobody, or no longer."""
+        found = self.database.read(
+            lambda connection: sessions.find(connection, text) or tokens.find(connection, text)
+        )
+        # what was granted by a provider ends with the provider
+        return None if found is not None and self.sign_on is None and sessions.is_session(text) else found
+
+    def sign_in(self, person: Person) -> str:
+        """What the cookie of somebody who has signed in through the provider is to hold."""
+        assert self.sign_on is not None
+        with self.database.begin() as connection:
+            return sessions.begin(connection, person, self.sign_on.settings.session_hours)
+
+    def sign_out(self, text: str) -> None:
+        """End a session; a token stays."""
+        if sessions.is_session(text):
+            with self.database.begin() as connection:
+                sessions.end(connection, text)
 
     # ---- subscriptions ----
 

@@ -17,6 +17,8 @@ from tailrace.control.front import Front
 from tailrace.control.http import HttpServer
 from tailrace.control.job_execution import JobExecutor
 from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.oidc.settings import read_settings
+from tailrace.control.oidc.sign_on import SignOn
 from tailrace.control.operations import Control
 from tailrace.control.policy_options import policy_of, policy_options
 from tailrace.control.runner import Runner
@@ -90,6 +92,11 @@ def _capacity() -> int:
     multiple=True,
     help="Proxy whose X-Forwarded-For and X-Forwarded-Proto are believed.",
 )
+@click.option(
+    "--oidc",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that says with which provider of OpenID Connect people sign in, and who may do what.",
+)
 @policy_options
 def serve(
     *,
@@ -105,10 +112,12 @@ def serve(
     public_url: str | None,
     public_host: tuple[str, ...],
     trusted_proxy: tuple[str, ...],
+    oidc: Path | None,
     **allowed: Any,
 ) -> None:
     """Run pipelines as subscriptions of a database, until Ctrl-C: running batches finish first."""
     front = Front(public_url, public_host, trusted_proxy)
+    settings = None if oidc is None else read_settings(oidc)
     name = require_name(name or f"{platform.node()}-{os.getpid()}")
     data_dir = data_dir.absolute()
     make_private_directory(data_dir)
@@ -133,6 +142,8 @@ def serve(
             JobExecutor(work, name),
         ):
             owner.stop, owner.url = stop, http.url
+            if settings is not None:
+                control.sign_on = SignOn(settings, public_url or http.url)
             _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")
             if (token := tokens.first_token(metadata, name)) is not None:
                 _tell(f"sign in with the token {token}\nIt may do everything, and is shown only now.")

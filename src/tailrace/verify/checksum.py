@@ -48,7 +48,7 @@ class Checksums:
 
     def add(self, rows: pa.RecordBatch, key: Iterable[str]) -> None:
         """Add `rows`, keyed by the columns `key`."""
-        keys = hash_rows([rows.column(name) for name in key], rows.num_rows)
+        keys = key_hashes(rows, key)
         states = hash_rows(rows.columns, rows.num_rows)
         add_to_buckets(
             keys.ctypes.data,
@@ -98,10 +98,23 @@ class Shards:
         return rows.filter(pc.is_in(rows.column(self.column), pa.array(self.values, pa.string())))
 
 
+def key_hashes(rows: pa.RecordBatch, key: Iterable[str]) -> np.ndarray:
+    """The uint64 hash of each row's key."""
+    return hash_rows([rows.column(name) for name in key], rows.num_rows)
+
+
+def is_one_of(hashes: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of `hashes` are among `known`, which are ascending."""
+    if not len(known):
+        return np.zeros(len(hashes), bool)
+    at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    found: np.ndarray = known[at] == hashes
+    return found
+
+
 def bucket_of(rows: pa.RecordBatch, key: Iterable[str]) -> np.ndarray:
     """Each row's bucket."""
-    keys = hash_rows([rows.column(name) for name in key], rows.num_rows)
-    return (keys & np.uint64(BUCKETS - 1)).astype(np.int64)
+    return (key_hashes(rows, key) & np.uint64(BUCKETS - 1)).astype(np.int64)
 
 
 def rows_in(rows: pa.RecordBatch, key: Iterable[str], buckets: np.ndarray) -> pa.RecordBatch:

@@ -146,9 +146,10 @@ def verify(
         reader = reader_of(end)
         with ThreadPoolExecutor(parallelism, "verify") as pool:
             try:
-                comparisons = [_Comparison.of(targets, name, by_target[name]) for name in sorted(by_target)]
-                for comparison in comparisons:
-                    comparison.begin(pool, source, reader, parallelism)
+                comparisons = []
+                for name in sorted(by_target):  # the source is read while the next target is opened
+                    comparisons.append(_Comparison.of(targets, name, by_target[name]))
+                    comparisons[-1].begin(pool, source, reader, parallelism)
                 for comparison in comparisons:
                     comparison.sum_up()
                 targets.release()

@@ -14,8 +14,9 @@ effect, and never in neither.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +26,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import StateError
-from tailrace.model.sparksql import identifier
-from tailrace.sinks.delta.merge import column
+from tailrace.model.change import OP_DELETE
+from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import delta_state
@@ -34,42 +35,93 @@ from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
 from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
+from tailrace.spark.checkpoint import Directory
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.checksum import Checksums, Shards, is_one_of, key_hashes, rows_in
+from tailrace.verify.delta_files import DataFiles, data_files
 
-#: Number of commits to search before the whole history.
-_RECENT = 200
 #: Columns of a change log: those that describe old rows, and all that are not the source's.
 OLD_ROW = {"_before", "_absent_before"}
 CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
 
 
 @dataclass(frozen=True)
-class DeltaTableVersion:
-    """A table at one version, read by Spark: one of Delta, or a change log of Iceberg.
+class VersionFiles:
+    """The data files of a version, which tasks read.
 
     Args:
-        frame: its rows; a change log's are collapsed.
+        reader: reads them.
+        parts: the parts that tasks read.
+        pending: changes of other rows than the files have, the last of each key; None: there are none.
+    """
+
+    reader: DataFiles
+    parts: DataFrame
+    pending: DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class DeltaTableVersion:
+    """A table at one version: one of Delta, or a change log of Iceberg.
+
+    Args:
+        frame: its rows; a change log's are collapsed, pending changes applied.
         version: the format's version number.
         columns: the source's columns in it, with the stored types.
+        files: the files with its rows; None: only Spark reads them.
     """
 
     frame: DataFrame
     version: int
     columns: pa.Schema
+    files: VersionFiles | None = None
 
     def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
         """See ComparedTarget; computed in Spark's tasks."""
+        files = self.files
+        if files is None:
+            return self._sums(_selected(self.frame, names), lambda batches: batches, key)
+        columns, reader = self._schema(names), files.reader
+        if files.pending is None:
+            return self._sums(files.parts, lambda parts: reader.rows(parts, columns), key)
+        changed = self._key_hashes(_selected(files.pending, key), key)
+
+        def unchanged(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for rows in reader.rows(parts, columns):
+                yield rows.filter(pa.array(~is_one_of(key_hashes(rows, key), changed)))
+
+        total = self._sums(files.parts, unchanged, key)
+        new = files.pending.where(f.col("_op") != OP_DELETE)
+        total.merge(self._sums(_selected(new, names), lambda batches: batches, key))
+        return total
+
+    def _sums(
+        self,
+        work: DataFrame,
+        rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        key: Sequence[str],
+    ) -> Checksums:
+        """The checksums of the rows that tasks make of `work`."""
 
         def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            sums = Checksums.of(batches, key).to_bytes()
+            sums = Checksums.of(rows(batches), key).to_bytes()
             yield pa.RecordBatch.from_arrays([pa.array([sums], pa.binary())], ["sums"])
 
-        schema = StructType([StructField("sums", BinaryType())])
         total = Checksums.empty()
-        for row in map_in_arrow(self._select(names), sum_up, schema).collect():
+        for row in map_in_arrow(work, sum_up, StructType([StructField("sums", BinaryType())])).collect():
             total.merge(Checksums.from_bytes(bytes(row[0])))
         return total
+
+    def _key_hashes(self, rows: DataFrame, key: Sequence[str]) -> np.ndarray:
+        """The hashes of keys, ascending."""
+
+        def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                hashes = pa.array(key_hashes(batch, key).view(np.int64))
+                yield pa.RecordBatch.from_arrays([hashes], ["hash"])
+
+        found = map_in_arrow(rows, hashed, "hash bigint").toArrow().column(0).to_numpy()
+        return np.sort(found.view(np.uint64))
 
     def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
         """See ComparedTarget."""
@@ -78,15 +130,27 @@ class DeltaTableVersion:
             for batch in batches:
                 yield rows_in(batch, key, buckets)
 
-        schema = pa.schema([self.columns.field(name) for name in names])
-        return map_in_arrow(self._select(names), keep, spark_schema(schema)).toArrow().cast(schema)
+        schema, work = self._schema(names), _selected(self.frame, names)
+        if self.files is not None and self.files.pending is None:
+            reader, work = self.files.reader, self.files.parts
+            return (
+                map_in_arrow(work, lambda parts: keep(reader.rows(parts, schema)), spark_schema(schema))
+                .toArrow()
+                .cast(schema)
+            )
+        return map_in_arrow(work, keep, spark_schema(schema)).toArrow().cast(schema)
 
     def only(self, shards: Shards) -> DeltaTableVersion:
         """The same with some of its rows."""
-        return replace(self, frame=self.frame.where(column(shards.column).isin(list(shards.values))))
+        here = column(shards.column).isin(list(shards.values))
+        files = self.files
+        if files is not None:
+            pending = None if files.pending is None else files.pending.where(here)
+            files = VersionFiles(files.reader.only(shards), files.parts, pending)
+        return replace(self, frame=self.frame.where(here), files=files)
 
-    def _select(self, names: Sequence[str]) -> DataFrame:
-        return self.frame.select(*(column(name) for name in names))
+    def _schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in names])
 
 
 def target_after(
@@ -117,7 +181,8 @@ def target_after(
         StateError: Delta no longer has that version.
     """
     pending = _frame_after(spark, changes_path(own_root or root, path), batch)
-    found = _frame_after(spark, below(root, path), batch)
+    directory = below(root, path)
+    found = _frame_after(spark, directory, batch)
     if found is None:
         return None
     frame, version = found
@@ -128,32 +193,49 @@ def target_after(
     if mode is WriteMode.SCD2:
         schema = TableLayout(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
-    if pending is not None:
-        changes = pending[0].drop(BATCH.name)
-        present = set(changes.columns)
-        fields = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
-        changes = changes.select(
-            *(
-                column(c.name) if c.name in present else f.lit(None).cast(c.dataType).alias(c.name)
-                for c in fields
-            )
+    where = "_is_current" if mode is WriteMode.SCD2 else None
+    read = data_files(spark, directory, version, where)
+    if pending is None:
+        return DeltaTableVersion(frame, version, schema, read and VersionFiles(*read))
+    changes = pending[0].drop(BATCH.name)
+    present = set(changes.columns)
+    fields = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
+    changes = changes.select(
+        *(column(c.name) if c.name in present else f.lit(None).cast(c.dataType).alias(c.name) for c in fields)
+    )
+    files = None
+    if read and not lacking_in(changes):  # the values that they lack are in the files
+        last = last_of_each_key(changes, key).select(
+            "_op", *(column(c.name).cast(c.dataType).alias(c.name) for c in spark_schema(schema))
         )
-        frame = overlay(frame, changes, key)
-    return DeltaTableVersion(frame, version, schema)
+        files = VersionFiles(*read, last)
+    return DeltaTableVersion(overlay(frame, changes, key), version, schema, files)
+
+
+def _selected(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    return frame.select(*(column(name) for name in names))
 
 
 def _frame_after(spark: SparkSession, path: str, batch: int) -> tuple[DataFrame, int] | None:
     """The rows of a table as `batch` left it, with their version; None if it did not exist yet."""
-    if delta_state(spark, path) is None:
+    state = delta_state(spark, path)
+    if state is None:
         return None
-    version = _version_after(spark, path, batch)
+    version = version_of(_commits(path, state.version), batch)
+    if version is None:
+        raise StateError(
+            f"the Delta table at `{path}` no longer has the version that batch {batch} left",
+            "its history does not reach back that far",
+            "run the pipeline until its next batch is committed, then verify again",
+            code="TR-8106",
+        )
     if version < 0:
         return None
     return spark.read.format("delta").option("versionAsOf", version).load(path), version
 
 
-def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | None:
-    """The version with the state after `batch`.
+def version_of(history: Iterable[tuple[int, str | None]], batch: int) -> int | None:
+    """The version with the state after `batch`; -1: there was none.
 
     Args:
         history: version and `userMetadata` of commits, newest first.
@@ -162,14 +244,15 @@ def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | N
     Returns:
         The version; None if `history` does not reach back far enough.
     """
-    newest = history[0][0]
+    newest = oldest = None
     for version, metadata in history:
+        newest, oldest = version if newest is None else newest, version
         number = _batch_of(metadata)
         if number is not None and number <= batch:
             return newest
         if number is not None:
             newest = version - 1
-    return newest if history[-1][0] == 0 else None
+    return newest if oldest == 0 else None
 
 
 def _batch_of(metadata: str | None) -> int | None:
@@ -181,19 +264,16 @@ def _batch_of(metadata: str | None) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _version_after(spark: SparkSession, path: str, batch: int) -> int:
-    for limit in (f" LIMIT {_RECENT}", ""):
-        history = spark.sql(f"DESCRIBE HISTORY delta.{identifier(path)}{limit}")
-        rows = history.select("version", "userMetadata").orderBy(f.desc("version")).collect()
-        version = version_of([(row[0], row[1]) for row in rows], batch)
-        if version is not None:
-            return version
-    raise StateError(
-        f"the Delta table at `{path}` no longer has the version that batch {batch} left",
-        "its history does not reach back that far",
-        "run the pipeline until its next batch is committed, then verify again",
-        code="TR-8106",
-    )
+def _commits(path: str, newest: int) -> Iterator[tuple[int, str | None]]:
+    """Version and `userMetadata` of a table's commits, newest first; DESCRIBE HISTORY is a job of Spark's."""
+    log = Directory(f"{path}/_delta_log")
+    for version in range(newest, -1, -1):
+        text = log.read(f"{version:020}.json")
+        if text is None:
+            return
+        actions = (json.loads(line) for line in text.splitlines() if line.startswith('{"commitInfo"'))
+        info: dict[str, Any] = next(actions, {"commitInfo": {}})["commitInfo"]
+        yield version, info.get("userMetadata")
 
 
 def collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -20,6 +20,7 @@ from tailrace.control import audit, leases, progress, servers, subscriptions
 from tailrace.control.api.app import create_app
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import subscriptions as table
+from tailrace.control.oidc.sign_on import CALLBACK
 from tailrace.control.pages import rendering
 from tailrace.control.pages.site import PageRoute
 from tailrace.control.pages.starts import SINKS, SOURCES, start
@@ -135,6 +136,7 @@ def test_session_ends_by_signing_out(filled: ControlDatabase) -> None:
 
 def test_no_page_is_shown_to_nobody_and_no_form_taken_without_its_token(filled: ControlDatabase) -> None:
     public = {("GET", "/assets/{name}"), ("GET", "/sign-in"), ("POST", "/sign-in")}
+    public |= {("GET", "/sign-in/oidc"), ("GET", CALLBACK)}
     app = create_app(control(filled))
     found = set(pages_of(app.routes))
     assert len(found) > 15
@@ -145,6 +147,7 @@ def test_no_page_is_shown_to_nobody_and_no_form_taken_without_its_token(filled: 
         "table": "AHNob3Aub3JkZXJz",
         "token": "x",
         "comparison": "verify",
+        "job": "1",
     }
     choices = {"name": "shop", "action": "resume"}
     with TestClient(app, follow_redirects=False) as nobody, browsing(filled) as somebody:

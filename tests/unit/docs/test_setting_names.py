@@ -21,6 +21,7 @@ from tailrace.config.outbox import OutboxSettings
 from tailrace.config.sinks import SINKS
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.config.verification import VerifySettings
+from tailrace.control.oidc.settings import OidcSettings
 from tailrace.enumerator.signals import TYPES
 from tailrace.model.column_mask import is_mask
 
@@ -85,25 +86,31 @@ _CALLED = re.compile(r"\b(?:set|option|options|setting) (?:the option )?`?([a-z]
 _CALLED_IN_BACKTICKS = re.compile(r"\b(?:set|option|options|setting) `([\w.-]+)")
 #: Signals, and what stands in them.
 SIGNALS = {*TYPES, "data-collections", "additional-conditions", "surrogate-key"}
+#: Settings of `tailrace serve --oidc`, a file of its own.
+OF_PROVIDER = {kebab(field.name) for field in fields(OidcSettings)}
 #: Texts with the form of a setting that are none: patterns of names, dates, files of the system, commands.
-NO_SETTING = SIGNALS | {
-    "database.table",
-    "schema.table",
-    "database.table.column",
-    "schema.table.column",
-    "tailrace-error",
-    "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
-    "checkpointLocation",  # Spark's, of a writer
-    "committed-offset",  # Flink CDC's, as is the next one
-    "postgres-cdc",
-    "maxMessageSize",  # of RocketMQ's brokers
-    "webhook-id",  # headers of the webhook sink
-    "webhook-timestamp",
-    "webhook-signature",
-    "message-id",  # RabbitMQ's, as are the next ones
-    "x-overflow",
-    "x-single-active-consumer",
-}
+NO_SETTING = (
+    SIGNALS
+    | OF_PROVIDER
+    | {
+        "database.table",
+        "schema.table",
+        "database.table.column",
+        "schema.table.column",
+        "tailrace-error",
+        "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
+        "checkpointLocation",  # Spark's, of a writer
+        "committed-offset",  # Flink CDC's, as is the next one
+        "postgres-cdc",
+        "maxMessageSize",  # of RocketMQ's brokers
+        "webhook-id",  # headers of the webhook sink
+        "webhook-timestamp",
+        "webhook-signature",
+        "message-id",  # RabbitMQ's, as are the next ones
+        "x-overflow",
+        "x-single-active-consumer",
+    }
+)
 
 
 def wrong_names(text: str) -> Iterator[str]:

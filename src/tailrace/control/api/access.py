@@ -12,7 +12,7 @@ from tailrace.control.operations import Control
 from tailrace.control.tokens import Scope, Token
 from tailrace.errors import ControlError
 
-_BEARER = HTTPBearer(auto_error=False, description="A token: `tr_...`")
+_BEARER = HTTPBearer(auto_error=False, description="A token: `tr_...`, or an access token of the provider")
 
 
 class Needs:
@@ -45,7 +45,13 @@ class Needs:
                 "too many wrong tokens came from this address", f"wait {wait_s:.0f} s", code="TR-8439"
             )
             raise RefusedRequest(429, error, {"retry-after": str(max(1, round(wait_s)))})
-        found = control.authenticate(given.credentials)
+        try:
+            found = control.authenticate(given.credentials)
+        except ControlError as problem:
+            if problem.code != "TR-8474":
+                raise  # the provider does not answer, or whom it knows may do nothing here
+            control.attempts.wrong(address)
+            raise RefusedRequest(401, problem) from None
         if found is None:
             control.attempts.wrong(address)
             raise RefusedRequest(401, _unknown("the token is not known, or has ended", "use another one"))

@@ -27,7 +27,15 @@ from tailrace.printable import printable, printable_lines
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 #: Statuses of conditions of their own.
-_STATUS = {"TR-8412": 404, "TR-8433": 404, "TR-8480": 404, "TR-8414": 412, "TR-8488": 412, "TR-8436": 503}
+_STATUS = {
+    "TR-8412": 404,
+    "TR-8433": 404,
+    "TR-8480": 404,
+    "TR-8414": 412,
+    "TR-8488": 412,
+    "TR-8436": 503,
+    "TR-8475": 403,
+}
 #: Statuses by class; the first that fits.
 _CLASSES: tuple[tuple[type[TailraceError], int], ...] = (
     (TransientControlError, 503),

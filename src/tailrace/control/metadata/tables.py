@@ -8,6 +8,7 @@
     events          the audit: who changed what, and when
     servers         those that share this database
     tokens          of the API's users, as hashes
+    sessions        of those who have signed in through a provider, likewise
 
 All times are microseconds since 1970 UTC by the database's clock (`database.now_us`), in columns whose names
 end in `_us`. JSON is kept as text: the three databases compare and index it differently, and nothing here
@@ -205,4 +206,16 @@ tokens = Table(
     Column("expires_us", BigInteger),
     UniqueConstraint("digest"),
     UniqueConstraint("name"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    # SHA-256 of what the browser's cookie holds
+    Column("digest", String(64), primary_key=True),
+    Column("name", _name(MOST_NAME), nullable=False),
+    Column("subject", _name(255), nullable=False),
+    Column("scope", String(16), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
 )

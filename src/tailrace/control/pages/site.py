@@ -31,7 +31,15 @@ LIVE_STEPS = 8
 #: How long a session lasts, seconds.
 SESSION_S = 12 * 3600
 #: What `.status_code` an error has, by its code; 409 for other refusals, 400 for other errors.
-_STATUS = {"TR-8412": 404, "TR-8460": 403, "TR-8461": 429, "TR-8462": 403, "TR-8464": 403}
+_STATUS = {
+    "TR-8412": 404,
+    "TR-8460": 403,
+    "TR-8461": 429,
+    "TR-8462": 403,
+    "TR-8464": 403,
+    "TR-8474": 403,
+    "TR-8475": 403,
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Viewer:
     """Somebody who is signed in.
 
     Args:
-        name: the token's.
+        name: the token's, or the provider's.
         scope: what it may do.
         secret: what the session's cookie holds.
     """
@@ -108,8 +116,8 @@ class Site:
         self.sampler = Sampler(control.database)
 
     def known(self, token: str) -> Viewer | None:
-        """Whom a token names; None: nobody."""
-        found = self.control.authenticate(token)
+        """Whom a token or a session names; None: nobody."""
+        found = self.control.signed_in(token)
         return None if found is None else Viewer(found.name, found.scope, token)
 
     def viewer(self, request: Request) -> Viewer:

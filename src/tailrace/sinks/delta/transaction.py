@@ -63,6 +63,39 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     )
 
 
+@dataclass(frozen=True)
+class DeltaVersion:
+    """One version of a Delta table.
+
+    Args:
+        files: its data files, as the contents of their `add` actions.
+        names_in_files: its columns, with their names in files.
+        partition_columns: the columns that are not in files.
+        reader_features: what readers must know, by Delta's names.
+    """
+
+    files: Sequence[Mapping[str, Any]]
+    names_in_files: Mapping[str, str]
+    partition_columns: Sequence[str]
+    reader_features: frozenset[str]
+
+
+def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
+    """A version that the Delta table at `path` has."""
+    jvm: Any = session._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
+    nothing = jvm.scala.Option.empty()
+    snapshot = log.getSnapshotAt(version, nothing, nothing, False)
+    schema = json.loads(snapshot.metadata().schemaString())
+    features = snapshot.protocol().readerFeatures()
+    return DeltaVersion(
+        [json.loads(file) for file in snapshot.allFiles().toJSON().collectAsList()],
+        {field["name"]: _name_in_files(schema, field["name"]) for field in schema["fields"]},
+        list(_each(snapshot.metadata().partitionColumns())),
+        frozenset(_each(features.get())) if features.isDefined() else frozenset(),
+    )
+
+
 def clear_unmade(session: SparkSession, path: str) -> None:
     """Delete the remains of a Delta table at `path` whose process was killed while it created the table.
 
