@@ -1,0 +1,131 @@
+"""How fast a target is compared with its source: `python -m bench.verification`.
+
+Table `items` is copied by `tailrace run` into Delta or Iceberg, then compared a few times in one process: the
+first time with the start of Spark's workers, then without. `--beside` has the pipeline run meanwhile, with
+100 changes a second. Prints rows per second and the CPU seconds of server, Spark and this process. Figures
+count only where the machine does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+
+from bench import data, spark_runs
+from bench.processes import tree_cpu_seconds
+from bench.servers import Server, running
+from tailrace.config.load import load_pipeline
+from tailrace.verify.run import verify
+
+#: Least rows of the source per second: alone, beside the pipeline.
+ALONE, BESIDE = 500_000, 100_000
+_CHANGES_PER_S = 100
+_PIPELINE = """
+source:
+  type: mysql
+  hostname: {server.host}
+  port: {server.port}
+  username: {server.user}
+  password: ${{env:BENCH_PASSWORD}}
+  tls-mode: disabled
+  tables: {database}\\.items
+sink:
+  type: {sink}
+  path: {place}/lake
+  mode: upsert
+pipeline:
+  name: verification
+  checkpoint: {place}/checkpoint
+  trigger: {trigger}
+"""
+
+
+def _command(file: Path) -> list[str]:
+    return [sys.executable, "-m", "tailrace", "run", str(file)]
+
+
+@contextmanager
+def _written(server: Server, file: Path, rows: int) -> Iterator[None]:
+    """The pipeline runs, and rows are updated."""
+    stop = threading.Event()
+
+    def write() -> None:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            number = 1
+            while not stop.wait(1 / _CHANGES_PER_S):
+                number = number * 7919 % rows + 1
+                cursor.execute(f"UPDATE items SET {data.UPDATE} WHERE id = {number}")
+
+    writer = threading.Thread(target=write)
+    with subprocess.Popen(_command(file), stdout=subprocess.DEVNULL) as process:
+        writer.start()
+        try:
+            time.sleep(20)  # it has started
+            yield
+        finally:
+            stop.set()
+            writer.join()
+            process.terminate()
+
+
+def main() -> int:
+    """Fill, copy, compare; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.verification", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the table (10,000,000)")
+    parser.add_argument("--times", type=int, default=3, help="comparisons (3)")
+    parser.add_argument("--sink", choices=("delta", "iceberg"), default="delta")
+    parser.add_argument("--beside", action="store_true", help="a running pipeline")
+    given = parser.parse_args()
+    least = BESIDE if given.beside else ALONE
+    rates = []
+    with running(None) as server, tempfile.TemporaryDirectory() as place:
+        with closing(server.connect()) as connection:
+            data.prepare(connection)
+            data.fill_items(connection, given.rows)
+        os.environ["BENCH_PASSWORD"] = server.password
+        once, on = Path(place, "once.yaml"), Path(place, "on.yaml")
+        for file, trigger in ((once, "available-now"), (on, "continuous")):
+            text = _PIPELINE.format(
+                server=server, database=data.DATABASE, sink=given.sink, place=place, trigger=trigger
+            )
+            file.write_text(text, encoding="utf-8")
+        subprocess.run(_command(once), check=True, stdout=subprocess.DEVNULL)
+        spark = spark_runs.session(Path(place))
+        beside = _written(server, on, given.rows) if given.beside else nullcontext()
+        with beside:
+            for _ in range(given.times):
+                used = _cpu(server, spark_runs.jvm(spark))
+                begun = time.perf_counter()
+                report = verify(load_pipeline(once), spark)
+                seconds = time.perf_counter() - begun
+                assert report.equal
+                rates.append(given.rows / seconds)
+                cpu = [
+                    now - before
+                    for now, before in zip(_cpu(server, spark_runs.jvm(spark)), used, strict=True)
+                ]
+                sys.stdout.write(
+                    f"{seconds:7.2f} s {rates[-1]:12,.0f} rows/s   CPU s: server {cpu[0]:.2f},"
+                    f" Spark {cpu[1]:.2f}, this process {cpu[2]:.2f}\n"
+                )
+        spark.stop()
+    met = max(rates) >= least
+    sys.stdout.write(f"≥ {least:,} rows/s: {'✓' if met else '✗'}\n")
+    return 0 if met else 1
+
+
+def _cpu(server: Server, jvm: int) -> tuple[float, float, float]:
+    return tree_cpu_seconds(server.pid or 0), tree_cpu_seconds(jvm), time.process_time()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
