@@ -3607,6 +3607,21 @@ CATALOGUE = {
         "Grant one in `read`, `operate` or `admin` of the file of --oidc, and have the provider put the "
         "claim into ID tokens and access tokens.",
     ),
+    "TR-8476": Condition(
+        "a provider of secrets is not installed",
+        (ConfigError,),
+        "A setting is `${PROVIDER:PATH}`, and no installed package has an entry point of this name in the "
+        "group `tailrace.secrets`.",
+        "Correct the name, or install the package where Tailrace runs.",
+    ),
+    "TR-8477": Condition(
+        "a secret cannot be had from its provider",
+        (ConfigError,),
+        "The provider does not answer, does not know the path, or has no such key. Its own message is not "
+        "shown: it may hold the secret.",
+        "Try the provider by its own means, as the user that runs Tailrace. `exec`: the program prints the "
+        "secret, or a JSON object whose key is named behind `#`, and ends with exit code 0 within 20 s.",
+    ),
     "TR-8478": Condition(
         "an option for proxies and public names is wrong",
         (ConfigError,),

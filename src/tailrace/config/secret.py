@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tailrace.config.secret_providers import GROUP, is_provider, provided
 from tailrace.errors import ConfigError
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^{}$]+)\}")
+_REFERENCE = re.compile(r"\$\{([a-z][a-z0-9_-]*):([^{}$]+)\}")
+#: What Spark and Hadoop put in place of themselves, and Log4j: not ours.
+_OF_SPARK = frozenset({"spark", "sparkconf", "hiveconf", "hivevar", "system", "sys", "java", "date", "ctx"})
 #: Text meant as a reference, well-formed or not.
-_MEANT = re.compile(r"\$\s*\{?\s*(env|file)\s*:", re.IGNORECASE)
+_MEANT = re.compile(r"\$\s*\{?\s*(env|file|exec)\s*:", re.IGNORECASE)
 #: A file that holds more is not a secret.
 _MOST_BYTES = 1 << 20
 _WORD = re.compile(r"[\w.+-]{1,40}")
@@ -25,7 +28,7 @@ _LEAST_HIDDEN = 4
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret; `${env:NAME}` and `${file:PATH}` in it stand for a variable's and a file's content.
+    """A secret; `${env:NAME}`, `${file:PATH}` and `${PROVIDER:PATH#KEY}` in it stand for what is there.
 
     Args:
         text: the secret or a reference to it.
@@ -40,7 +43,7 @@ class Secret:
 
     def __post_init__(self) -> None:
         if not self.is_literal and _MEANT.search(_REFERENCE.sub("", self.text)):
-            raise ValueError("a reference is written ${env:NAME} or ${file:PATH}")
+            raise ValueError("a reference is written ${env:NAME}, ${file:PATH} or ${PROVIDER:PATH#KEY}")
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -58,7 +61,7 @@ class Secret:
         """
         found = self.text
         if not self.is_literal:
-            found = _REFERENCE.sub(lambda match: _looked_up(match[1], match[2], what), found)
+            found = _REFERENCE.sub(lambda match: _resolved(match, what), found)
         try:
             found.encode()
         except UnicodeEncodeError:  # bytes of an environment variable that are not UTF-8
@@ -85,7 +88,12 @@ class Secret:
     @property
     def is_reference(self) -> bool:
         """Whether it contains a reference."""
-        return not self.is_literal and _REFERENCE.search(self.text) is not None
+        return not self.is_literal and bool(references(self.text))
+
+
+def references(text: str) -> list[tuple[str, str]]:
+    """The references in a text: where each looks, `env`, `file` or a provider, and for what."""
+    return [(match[1], match[2]) for match in _REFERENCE.finditer(text) if _is_known(match[1])]
 
 
 def resolve_all(settings: Mapping[str, str], path: str) -> dict[str, str]:
@@ -159,7 +167,27 @@ def is_slip(name: str, known: str) -> bool:
     return row[-1] <= _SLIP
 
 
+def _is_known(kind: str) -> bool:
+    return kind in ("env", "file") or is_provider(kind)
+
+
+def _resolved(match: re.Match[str], what: str) -> str:
+    kind, name = match[1], match[2]
+    if _is_known(kind):
+        return _looked_up(kind, name, what)
+    if kind not in _OF_SPARK and match[0] == match.string:
+        raise ConfigError(
+            f"{what} names a provider of secrets that is not installed",
+            f"found `{kind}`, known are `env`, `file`, `exec` and the entry points `{GROUP}`",
+            "correct its name, or install its package beside Tailrace",
+            code="TR-8476",
+        )
+    return match[0]
+
+
 def _looked_up(kind: str, name: str, what: str) -> str:
+    if kind not in ("env", "file"):
+        return provided(kind, name, what)
     if kind == "env":
         if name not in os.environ:
             raise ConfigError(

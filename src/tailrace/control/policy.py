@@ -9,6 +9,7 @@ code. Options of `tailrace serve` allow more.
     hosts: sources, sinks, brokers, webhooks, masters    --allow-host     (`control.hosts`)
     ${env:NAME}                                          --allow-env
     ${file:PATH}                                         --allow-secrets  default: `secrets` below the data
+    ${PROVIDER:PATH#KEY}                                 --allow-provider
     `pipeline.spark`, beyond plain settings              --allow-spark    anything of it may run code
     `functions`, `notifications.call`                    --allow-function
     `on-failure`                                         --allow-on-failure
@@ -32,7 +33,7 @@ from typing import Any
 
 from tailrace.config.document import read_document
 from tailrace.config.model import SampleMode
-from tailrace.config.secret import Secret, shown
+from tailrace.config.secret import Secret, references, shown
 from tailrace.control.hosts import LookUp, is_name, problem
 from tailrace.control.places import kebab, local_path, named_paths, sections
 from tailrace.control.spark_settings import spark_problem, sql_problem
@@ -56,7 +57,7 @@ _URL = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _HOST = re.compile(r"(?:[\w.-]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
-_REFERENCE = re.compile(r"\$\{(env|file):([^{}$]+)\}")
+_REFERENCE = re.compile(r"\$\{[a-z][a-z0-9_-]*:[^{}$]+\}")
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|yarn")
 #: Characters by which a path names others than it shows.
 _WILD = re.compile(r"[*?{}\[\]\\\x00-\x1f\x7f]")
@@ -92,6 +93,7 @@ class Policy:
         hosts: patterns of hosts, see `control.hosts`.
         variables: patterns of environment variables that references may name.
         secrets: directories whose files references may name, beyond `secrets` below the data directory.
+        providers: patterns of `PROVIDER:PATH#KEY`, of secrets that references may name.
         spark: patterns of further settings of `pipeline.spark`.
         functions: patterns of `module:function` that transforms and notifications may call.
         on_failure: whether a variable or file may hold a command that runs when a pipeline fails.
@@ -104,6 +106,7 @@ class Policy:
     hosts: Sequence[str] = ()
     variables: Sequence[str] = ("TAILRACE_SECRET_*",)
     secrets: Sequence[str] = ()
+    providers: Sequence[str] = ()
     spark: Sequence[str] = ()
     functions: Sequence[str] = ()
     on_failure: bool = False
@@ -202,11 +205,13 @@ class Policy:
             for number, item in enumerate(value):
                 self._require_references(item, f"{where}[{number}]", data_dir)
         elif isinstance(value, str):
-            for kind, name in _REFERENCE.findall(value):
+            for kind, name in references(value):
                 if kind == "env":
                     self._require_variable(where, name)
-                else:
+                elif kind == "file":
                     self._require_secret_file(where, name, data_dir)
+                else:
+                    self._require_provided(where, kind, name)
 
     def _require_variable(self, where: str, name: str) -> None:
         if not any(fnmatchcase(name, pattern) for pattern in self.variables):
@@ -214,6 +219,16 @@ class Policy:
                 where,
                 f"variable {shown(name)}",
                 f"name it like {' or '.join(self.variables) or 'none'}, or: tailrace serve --allow-env NAME",
+            )
+
+    def _require_provided(self, where: str, provider: str, name: str) -> None:
+        text = f"{provider}:{name}"
+        is_plain = ".." not in re.split(r"[/\\]", name) and "%" not in name and name.isprintable()
+        if not is_plain or not any(fnmatchcase(text, pattern) for pattern in self.providers):
+            raise _refused(
+                where,
+                f"a reference to the provider `{provider}`",
+                "tailrace serve --allow-provider 'PROVIDER:PATH', a pattern; `..` and `%` are never allowed",
             )
 
     def _require_secret_file(self, where: str, name: str, data_dir: Path) -> None:

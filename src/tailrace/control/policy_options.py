@@ -19,6 +19,12 @@ _LISTS = (
     ("--allow-host", "hosts", "PATTERN", "Host that they may reach: NAME, *.DOMAIN, NETWORK/BITS, or *."),
     ("--allow-env", "variables", "PATTERN", "Variable that ${env:NAME} may name; TAILRACE_SECRET_* always."),
     ("--allow-secrets", "secrets", "DIRECTORY", "Directory whose files ${file:PATH} may name."),
+    (
+        "--allow-provider",
+        "providers",
+        "PATTERN",
+        "Secret of a provider, exec too, that ${PROVIDER:PATH#KEY} may name; a pattern of PROVIDER:PATH#KEY.",
+    ),
     ("--allow-spark", "spark", "PATTERN", "Setting of `pipeline.spark`, beyond plain ones; may run code."),
     ("--allow-function", "functions", "MODULE:NAME", "Function in Python that they may call; a pattern."),
 )

@@ -32,7 +32,7 @@ def require_references(spec: str) -> None:
             raise ConfigError(
                 f"`{path}` holds a secret",
                 "the control plane keeps pipeline files, and shows them",
-                "put a reference there: ${env:NAME}, ${file:PATH}",
+                "put a reference there: ${env:NAME}, ${file:PATH}, ${PROVIDER:PATH#KEY}",
                 code="TR-8418",
             )
 
