@@ -5,7 +5,7 @@
     others     packages offer them as entry points of the group `tailrace.secrets`
 
 What a provider has given is kept in this process for as long as it says, and nowhere else. It is in no error:
-a provider's own messages may hold it, so that the kind of an error alone is told.
+a provider's own messages may hold it, so that an error names its kind alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SecretProvider(Protocol):
     def read(self, path: str) -> ProvidedSecret:
         """What is at a path, as a pipeline file names it.
 
-        Whatever it raises is told by its kind alone.
+        Errors name the kind of what it raises, and nothing else.
         """
         ...
 
