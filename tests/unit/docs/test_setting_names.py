@@ -98,6 +98,7 @@ NO_SETTING = (
         "database.table.column",
         "schema.table.column",
         "tailrace-error",
+        "tailrace.secrets",  # a group of entry points
         "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
         "checkpointLocation",  # Spark's, of a writer
         "committed-offset",  # Flink CDC's, as is the next one
