@@ -26,8 +26,8 @@ from cryptography import x509
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from tailrace.config.hosts import is_name, matches
 from tailrace.control.api import problems
-from tailrace.control.hosts import is_name, matches
 from tailrace.errors import ConfigError, ControlError
 
 #: Paths that are answered under any name.
@@ -40,7 +40,7 @@ class Front:
 
     Args:
         url: the address that browsers use, `https://HOST[:PORT]`; None: the one that it listens on.
-        names: further names by which it is reached; patterns as in `control.hosts`.
+        names: further names by which it is reached; patterns as in `config.hosts`.
         proxies: addresses and networks of proxies.
 
     Raises:

@@ -12,8 +12,8 @@ from typing import Self
 import uvicorn
 from starlette.types import ASGIApp
 
+from tailrace.config.hosts import is_loopback
 from tailrace.control.front import Front
-from tailrace.control.hosts import is_loopback
 from tailrace.errors import ConfigError
 
 #: How long open answers (live parts of pages) may go on after the server was asked to end, seconds.

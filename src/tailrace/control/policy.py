@@ -6,7 +6,7 @@ code. Options of `tailrace serve` allow more.
 
     setting                                              allowed by
     directories and files, `s3://`, `hdfs://`, ...       --allow-path
-    hosts: sources, sinks, brokers, webhooks, masters    --allow-host     (`control.hosts`)
+    hosts: sources, sinks, brokers, webhooks, masters    --allow-host     (`config.hosts`)
     ${env:NAME}                                          --allow-env
     ${file:PATH}                                         --allow-secrets  default: `secrets` below the data
     ${PROVIDER:PATH#KEY}                                 --allow-provider
@@ -31,10 +31,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tailrace.config import host_guard
 from tailrace.config.document import read_document
+from tailrace.config.hosts import LookUp, is_name, problem
 from tailrace.config.model import SampleMode
 from tailrace.config.secret import Secret, references, shown
-from tailrace.control.hosts import LookUp, is_name, problem
 from tailrace.control.places import kebab, local_path, named_paths, sections
 from tailrace.control.spark_settings import spark_problem, sql_problem
 from tailrace.errors import ConfigError
@@ -90,7 +91,7 @@ class Policy:
 
     Args:
         paths: directories, and URLs of directories in stores, beyond the data directory.
-        hosts: patterns of hosts, see `control.hosts`.
+        hosts: patterns of hosts, see `config.hosts`.
         variables: patterns of environment variables that references may name.
         secrets: directories whose files references may name, beyond `secrets` below the data directory.
         providers: patterns of `PROVIDER:PATH#KEY`, of secrets that references may name.
@@ -256,6 +257,7 @@ class Policy:
         why = problem(host, self.hosts, self.look_up)
         if why is not None:
             raise _refused(where, f"host `{host}`: {why}", f"tailrace serve --allow-host {host}")
+        host_guard.named(host)
 
     def _require_metrics(self, where: str, text: str) -> None:
         host = text.rpartition(":")[0].strip("[]")
@@ -279,6 +281,7 @@ class Policy:
         if problem(match["host"].strip("[]"), self.hosts, self.look_up) is not None:
             # the address is a secret
             raise _refused(where, "a host that is not shown", "tailrace serve --allow-host HOST")
+        host_guard.named(match["host"].strip("[]"))
 
     # ---- code ----
 

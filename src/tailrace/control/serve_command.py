@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tailrace.config import host_guard
 from tailrace.config.secret import Secret
 from tailrace.control import tokens
 from tailrace.control.api.app import create_app
@@ -129,6 +130,7 @@ def serve(
         closing(ControlDatabase(url, password, connections=_OWN_CONNECTIONS)) as own_metadata,
     ):
         metadata.prepare()
+        host_guard.guard(tuple(allowed["allow_hosts"]))
         own = [path.absolute() for path in (tls_cert, tls_key) if path is not None]
         control = Control(metadata, data_dir, policy_of(allowed, url, own))
         runner = Runner(own_metadata, data_dir)

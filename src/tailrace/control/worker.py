@@ -26,6 +26,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
+from tailrace.config import host_guard
 from tailrace.config.secret import Secret
 from tailrace.control import leases, progress
 from tailrace.control.leases import LEASE_S, RENEW_S, Lease
@@ -113,6 +114,7 @@ class Worker:
     @classmethod
     def from_environment(cls) -> Worker:
         """The worker that `environment` describes; the children of this process do not inherit that."""
+        host_guard.guard_from_environment()
         given = json.loads(os.environ.pop(VARIABLE))
         text = given["password"]
         password = None if text is None else Secret(text, is_literal=given["literal"])

@@ -103,14 +103,14 @@ def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
         pass
     else:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+    found: queue.SimpleQueue[list[Any] | OSError | TailraceError] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
             found.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
         except UnicodeError:  # from the encoding of host names
             found.put(socket.gaierror(socket.EAI_NONAME, "not a host name"))
-        except OSError as error:
+        except (OSError, TailraceError) as error:  # `config.host_guard` refuses addresses
             found.put(error)
 
     # a look-up cannot be cancelled: its thread is abandoned
@@ -119,7 +119,7 @@ def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
         result = found.get(timeout=deadline.left())
     except queue.Empty:
         raise TimeoutError(f"the name `{host}` was not resolved in time") from None
-    if isinstance(result, OSError):
+    if isinstance(result, OSError | TailraceError):
         raise result
     return result
 

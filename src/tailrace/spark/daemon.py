@@ -16,6 +16,7 @@ import os
 from contextlib import suppress
 from importlib import import_module
 
+from tailrace.config.host_guard import guard_from_environment
 from tailrace.errors import TailraceError
 from tailrace.sources import registry
 from tailrace.spark.log_records import follow_settings
@@ -39,6 +40,7 @@ def main() -> None:
     """Import modules, then serve Spark as its own daemon does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     follow_settings()
+    guard_from_environment()
     preload()
     gc.freeze()
     import_module("pyspark.daemon").manager()

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tailrace.config.document import read_document
+from tailrace.config.hosts import is_loopback
 from tailrace.config.secret import Secret
-from tailrace.control.hosts import is_loopback
 from tailrace.control.tokens import Scope
 from tailrace.errors import ConfigError
 

@@ -6,7 +6,7 @@
 Addresses of the link (169.254.0.0/16, fe80::/10) are never allowed, nor those at which clouds serve the
 credentials of their machines: whoever may create a pipeline would read them. A name is looked up for that,
 so that it cannot stand for such an address; one that cannot be looked up now is looked up again when a worker
-starts. What a name stands for may change after that: a firewall is the only answer to it.
+starts. What a name stands for may change after that: `host_guard` looks whenever a connection looks it up.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 #: Looks up the addresses of a name; none if it has none now.
 LookUp = Callable[[str], Sequence[Address]]
 
+#: Before `host_guard` guards it: who asks here judges what is found.
+_look_up = socket.getaddrinfo
 #: How long looking a name up may take, seconds.
 _LOOK_UP_S = 3.0
 _NEVER: Sequence[Network] = [
@@ -83,13 +86,23 @@ def resolver(host: str) -> Sequence[Address]:
     """The addresses of a name by the machine's resolver; none if it does not answer in time."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="look-up")
     try:
-        found = pool.submit(socket.getaddrinfo, host, None).result(_LOOK_UP_S)
+        found = pool.submit(_look_up, host, None).result(_LOOK_UP_S)
     except (OSError, TimeoutError, UnicodeError):
         return []
     finally:
         pool.shutdown(wait=False)
+    return addresses_of(found)
+
+
+def addresses_of(found: Iterable[tuple[Any, ...]]) -> Sequence[Address]:
+    """The addresses in what `socket.getaddrinfo` returns."""
     texts = {str(entry[4][0]).partition("%")[0] for entry in found}
     return [address for address in map(_address, sorted(texts)) if address is not None]
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an address, in whatever form the resolver reads."""
+    return _address(host) is not None
 
 
 def matches(host: str, pattern: str) -> bool:
