@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tailrace.config import hosts
 from tailrace.config.hosts import Address
 from tailrace.config.load import parse_pipelines
 from tailrace.config.model import PipelineSettings, RouteRule, TransformRule
@@ -18,7 +19,7 @@ from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import OPTIONS
 from tailrace.config.sinks import SINKS
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
-from tailrace.control import hosts, places, policy
+from tailrace.control import places, policy
 from tailrace.control.places import kebab, resolved
 from tailrace.control.policy import Policy
 from tailrace.errors import ConfigError
