@@ -3629,6 +3629,14 @@ CATALOGUE = {
         "`--trusted-proxy` an address or a network whose other bits are zero.",
         "Correct the option.",
     ),
+    "TR-8479": Condition(
+        "a host stands for an address that is not allowed",
+        (ConfigError,),
+        "A name was looked up for a connection, and stands for an address that the server's policy does not "
+        "allow: it was another one when the pipeline was checked (DNS rebinding), or could not be looked up.",
+        "See what the name stands for on the server's host. If it is right: `tailrace serve --allow-host` "
+        "with its network. Addresses of the link and of clouds' credentials are never allowed.",
+    ),
     "TR-8480": Condition(
         "a subscription has no such job",
         (ControlError,),
@@ -3685,14 +3693,6 @@ CATALOGUE = {
         (ControlError,),
         "The stream has read on, or somebody else has set its offset, since it was looked at.",
         "Look at it again (`tailrace offsets show NAME`), and decide again.",
-    ),
-    "TR-8479": Condition(
-        "a host stands for an address that is not allowed",
-        (ConfigError,),
-        "A name was looked up for a connection, and stands for an address that the server's policy does not "
-        "allow: it was another one when the pipeline was checked (DNS rebinding), or could not be looked up.",
-        "See what the name stands for on the server's host. If it is right: `tailrace serve --allow-host` "
-        "with its network. Addresses of the link and of clouds' credentials are never allowed.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
