@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,19 @@ OPTIONS = {
     "snapshotChunkRows": "100",
     "maxRowsPerTrigger": "150",
 }
+#: How long a query that has just begun may take to see what the log has.
+PATIENCE_S = 120
 session = spark_session("spark-4.1", master="local[2,4]", log_file=HOME / "log")
 
 
-def query(dies_in: int | None = None, **options: str) -> None:
-    """Read what there is."""
+def query(dies_in: int | None = None, changes: int = 0, **options: str) -> None:
+    """Read what there is, which has so many changes of the log."""
+    read = 0
 
     def write(frame: DataFrame, batch: int) -> None:
+        nonlocal read
         frame.write.mode("overwrite").parquet(f"{HOME}/batches/batch={batch}")
+        read += frame.where("_op != 'r'").count()
         if batch == dies_in:
             os._exit(9)
 
@@ -49,6 +55,9 @@ def query(dies_in: int | None = None, **options: str) -> None:
     result: dict[str, Any] = {}
     try:
         running.processAllAvailable()
+        until = time.monotonic() + PATIENCE_S
+        while read < changes and time.monotonic() < until:
+            running.processAllAvailable()
     except StreamingQueryException as failure:
         error = parse_error(str(failure))
         result["code"] = str(failure) if error is None else error.code
@@ -72,5 +81,5 @@ query(checkpointPath=f"{HOME}/other")
 query(**OWN)
 numbers = sorted(int(path.name) for path in HOME.glob("checkpoint/offsets/[0-9]*"))
 (HOME / "checkpoint" / "offsets" / str(numbers[-1])).unlink()
-query(**OWN)
+query(changes=410, **OWN)
 stop_session(session)
