@@ -24,6 +24,7 @@ _PATHS: Mapping[str, frozenset[str]] = {
         {
             "archive",
             "requests-path",
+            "sample-path",
             "tls-ca",
             "tls-cert",
             "tls-key",
