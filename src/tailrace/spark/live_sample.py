@@ -90,6 +90,8 @@ class SampleWatch:
         #: Texts of `wanted` and when each was seen first.
         self._seen: dict[str, float] = {}
         self._is_new = True
+        #: Until when to look for what tasks write that began before nobody looked any more.
+        self._sweep_until_s = float("-inf")
         self._wanted: Wanted | None = None
 
     @property
@@ -107,11 +109,13 @@ class SampleWatch:
 
     def _look(self, now_s: float) -> None:
         before, text = self._wanted, self._directory.read(_WANTED)
-        if text is None and before is None and not self._is_new:
+        if text is None and before is None and not self._is_new and now_s > self._sweep_until_s:
             return
         found = _parsed(text)
         texts = {str(found.get("look"))} | set(found.get("values", {}).values()) if found else set()
         first_s = float("-inf") if self._is_new else now_s  # what is there at the start is of long ago
+        if self._is_new or before is not None:
+            self._sweep_until_s = now_s + LOOK_S
         self._is_new = False
         self._seen = {text: self._seen.get(text, first_s) for text in texts}
         self._wanted = None
@@ -127,7 +131,7 @@ class SampleWatch:
             gone -= self._wanted.values
             for table in gone:
                 self._directory.remove(_name(table))
-        elif found or before is not None:
+        else:
             for name in self._directory.names():
                 self._directory.remove(name)
 

@@ -112,6 +112,10 @@ def test_stream_knows_that_somebody_looks_until_nobody_does(tmp_path: Path) -> N
     clock.now_s += LOOK_S + 1
     assert watch.wanted is None
     assert list(directory.iterdir()) == []
+    (directory / "t.json").write_text("{}")  # of a task that began before
+    clock.now_s += 2
+    assert watch.wanted is None
+    assert list(directory.iterdir()) == []
 
 
 def test_values_are_wanted_for_a_while_and_then_removed(tmp_path: Path) -> None:
