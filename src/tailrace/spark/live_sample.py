@@ -5,7 +5,7 @@
                                   <digest>.json   the last changes of a table, with `values` only where asked
 
 Who looks writes `wanted` anew every few seconds, each time with another text in `look`; whoever wants values
-puts another text there. The process that plans batches looks for the file once a second, and believes each
+puts another text there. The process that plans batches looks for the file every second or five, and believes each
 text for a while since it has seen it first: clocks need not agree. Nobody looks: tasks do nothing.
 
 Somebody looks: a task keeps the last five changes of each of twenty tables, as Arrow copies, and writes them
@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from tailrace.model.change import LOG, OP_LETTERS, OP_TRUNCATE, OP_UPDATE, ChangeBatch
 from tailrace.model.column_mask import ColumnMask
-from tailrace.spark.checkpoint import Directory
+from tailrace.spark.checkpoint import Directory, is_local
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +38,9 @@ _log = logging.getLogger(__name__)
 LOOK_S = 30.0
 #: How long values are shown that somebody asked for, seconds.
 VALUES_S = 60.0
-#: How often the planning process looks for `wanted`, seconds.
+#: How often the planning process looks for `wanted`, seconds; on a remote file system.
 _POLL_S = 1.0
+_REMOTE_POLL_S = 5.0
 #: Changes of a table, and tables of a split.
 _MOST_CHANGES = 5
 _MOST_TABLES = 20
@@ -86,6 +87,7 @@ class SampleWatch:
         self._path = path
         self._directory = Directory(path, private=True)
         self._clock = clock
+        self._poll_s = _POLL_S if is_local(path) else _REMOTE_POLL_S
         self._next_s = float("-inf")
         #: Texts of `wanted` and when each was seen first.
         self._seen: dict[str, float] = {}
@@ -99,7 +101,7 @@ class SampleWatch:
         """What somebody looks at; None: nobody looks."""
         now_s = self._clock()
         if now_s >= self._next_s:
-            self._next_s = now_s + _POLL_S
+            self._next_s = now_s + self._poll_s
             try:
                 self._look(now_s)
             except OSError as error:  # a sample must not stop a stream
