@@ -5,8 +5,8 @@
                                   <digest>.json   the last changes of a table, with `values` only where asked
 
 Who looks writes `wanted` anew every few seconds, each time with another text in `look`; whoever wants values
-puts another text there. The process that plans batches looks for the file every second or five, and believes each
-text for a while since it has seen it first: clocks need not agree. Nobody looks: tasks do nothing.
+puts another text there. The process that plans batches looks for the file every second or five, and believes
+each text for a while since it has seen it first: clocks need not agree. Nobody looks: tasks do nothing.
 
 Somebody looks: a task keeps the last five changes of each of twenty tables, as Arrow copies, and writes them
 when it has read its split. A row is written only for `values`, without columns that have a mask, and neither
