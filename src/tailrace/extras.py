@@ -28,9 +28,12 @@ EXTRAS = {
     "redis": ("redis",),
     "server": (
         "alembic.command",
+        "authlib",
         "fastapi",
         "jinja2",
+        "joserfc",
         "python_multipart",
+        "requests",
         "sqlalchemy",
         "sse_starlette",
         "uvicorn",
