@@ -98,7 +98,8 @@ def keycloak(redirect: str) -> Iterator[Keycloak]:
     home = _home(environment)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    found = Keycloak(f"http://127.0.0.1:{port}", secrets.token_hex())
+    # another site than 127.0.0.1: browsers hold `SameSite` cookies back when it sends them there
+    found = Keycloak(f"http://localhost:{port}", secrets.token_hex())
     environment |= {
         "KC_BOOTSTRAP_ADMIN_USERNAME": "admin",
         "KC_BOOTSTRAP_ADMIN_PASSWORD": found.password,
