@@ -50,12 +50,15 @@ def create_app(control: Control, stopping: threading.Event | None = None) -> Fas
     app.include_router(api)
     app.include_router(health.router)
     app.include_router(pages.router(control, stopping))
-    _describe_problems(app)
+    _describe_more(app)
     return app
 
 
-def _describe_problems(app: FastAPI) -> None:
-    """Say in the description that errors are problems, whatever the response's own media type is."""
+def _describe_more(app: FastAPI) -> None:
+    """Say in the description what FastAPI does not.
+
+    Errors are problems, whatever the response's own media type is; what answers 428 needs `If-Match`.
+    """
     describe = app.openapi
 
     def described() -> dict[str, Any]:
@@ -66,6 +69,11 @@ def _describe_problems(app: FastAPI) -> None:
                     content = response.get("content", {})
                     if int(status) >= 400 and "application/json" in content:
                         content[problems.MEDIA_TYPE] = content.pop("application/json")
+                for parameter in operation.get("parameters", ()):
+                    if parameter["name"].lower() == "if-match":
+                        parameter["schema"].pop("anyOf", None)  # a header is never null
+                        parameter["schema"]["type"] = "string"
+                        parameter["required"] = "428" in operation["responses"]
         return found
 
     app.openapi = described  # type: ignore[method-assign]

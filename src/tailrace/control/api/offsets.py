@@ -16,7 +16,14 @@ from tailrace.control.api.streams import ERRORS, Number, Source
 router = APIRouter(prefix="/subscriptions/{name}/offset", tags=["offsets"])
 _ETAG = re.compile(r'"([0-9a-f]{32})"')
 _NEEDED = "needed: the ETag of the offset, or `*`"
-IfOffset = Annotated[str | None, Header(alias="If-Match", description="The ETag of the offset, or `*`.")]
+IfOffset = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="The ETag of the offset, or `*`.",
+        json_schema_extra={"pattern": r'^("[0-9a-f]{32}"|\*)$'},
+    ),
+]
 
 
 @router.get("", responses={204: {"description": "No batch yet."}, **ERRORS}, response_model=OffsetOut)

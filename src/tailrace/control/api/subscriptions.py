@@ -24,7 +24,13 @@ from tailrace.control.subscriptions import Subscription, SubscriptionFilter, sel
 router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
 _ETAG = re.compile(r'"(\d{1,18})"')
 _NEEDED = 'needed: the version, `"7"`, or `*`'
-IfMatch = Annotated[str | None, Header(description='The version that the change is based on: `"7"`.')]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        description='The version that the change is based on: `"7"`; or `*`.',
+        json_schema_extra={"pattern": r'^("[0-9]{1,18}"|\*)$'},
+    ),
+]
 
 
 @router.get("", responses=responses())
