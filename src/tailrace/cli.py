@@ -33,6 +33,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.machine import cores
 from tailrace.pipeline.file import load_pipeline, load_pipelines
 from tailrace.printable import printable, printable_lines
 
@@ -69,6 +70,7 @@ _ELSEWHERE = (
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("import", "tailrace.config.importing.command", "command", None),
     ("archive", "tailrace.pipeline.archive_command", "archive", None),
+    ("warm", "tailrace.spark.warm_command", "warm", None),
     ("restore", "tailrace.pipeline.restore_command", "restore", None),
     ("serve", "tailrace.control.serve_command", "serve", "server"),
     ("apply", "tailrace.control.client.commands", "apply", None),
@@ -336,7 +338,7 @@ def estimate(pipeline_file: Path, source: str | None, seconds: float, as_json: b
     from tailrace.pipeline import estimate as estimates  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file, source)
-    connections = pipeline.settings.parallelism or os.cpu_count() or 1
+    connections = pipeline.settings.parallelism or cores()
     found = estimates.estimate(pipeline.source, connections, seconds=seconds)
     text = _json(found.to_json()) if as_json else "\n".join(estimates.lines(found))
     click.echo(printable_lines(text))

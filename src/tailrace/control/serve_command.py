@@ -25,6 +25,7 @@ from tailrace.control.policy_options import policy_of, policy_options
 from tailrace.control.runner import Runner
 from tailrace.control.server import Owner, require_name
 from tailrace.errors import ConfigError
+from tailrace.machine import cores, memory_bytes
 from tailrace.pipeline.signals import stop_on_signals
 from tailrace.printable import printable_lines
 from tailrace.private import make_private_directory
@@ -40,8 +41,7 @@ def _state_directory() -> Path:
 
 
 def _capacity() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(memory // 2 // _WORKER_BYTES, 4 * (os.cpu_count() or 1)))
+    return max(1, min(memory_bytes() // 2 // _WORKER_BYTES, 4 * cores()))
 
 
 @click.command()

@@ -29,6 +29,7 @@ from tailrace.config.rabbitmq import RabbitMqSettings
 from tailrace.config.sinks import DeltaSettings, ReplicaSettings
 from tailrace.errors import TailraceError
 from tailrace.java import java_version, require_java
+from tailrace.machine import cores, memory_bytes
 from tailrace.pipeline.run_state import RunState
 from tailrace.sources import registry
 from tailrace.sources.preflight import Finding, Severity
@@ -151,8 +152,7 @@ def _space(path: Path) -> Iterator[Finding]:
 
 
 def _memory() -> Finding:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Finding("machine", f"{os.cpu_count()} cores, {total / (1 << 30):,.1f} GB of memory", "")
+    return Finding("machine", f"{cores()} cores, {memory_bytes() / (1 << 30):,.1f} GB of memory", "")
 
 
 def _port(name: str, address: tuple[str, int], pipeline: Pipeline) -> Finding:

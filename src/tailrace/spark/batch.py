@@ -10,7 +10,6 @@ plans in a process that does not wait for the tasks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
+from tailrace.machine import cores
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.sources import registry
 from tailrace.sources.base import CapturedTable, Source
@@ -102,7 +102,7 @@ def _ranges(
     source: Source, table: CapturedTable, options: SourceOptions
 ) -> Iterator[tuple[Key | None, Key | None]]:
     """Key ranges of a table: chunks as a stream's, larger ones of a table with many rows."""
-    tasks = options.snapshot_parallelism or os.cpu_count() or 1
+    tasks = options.snapshot_parallelism or cores()
     most = tasks * _RANGES_PER_TASK
     rows = max(options.snapshot_chunk_rows, table.estimated_rows // most)
     after: Key | None = None

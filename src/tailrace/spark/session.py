@@ -23,6 +23,7 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
+from tailrace.machine import cores, memory_bytes
 from tailrace.spark import RELEASE, RELEASES, launch, log_records, object_stores
 from tailrace.spark.archive import archive_options
 from tailrace.spark.checkpoint import is_local
@@ -131,8 +132,7 @@ def spark_session(
     temporary_dir()
     # With it, every Python worker would compile all its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    cores = parallelism or os.cpu_count() or 2
-    conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
+    conf = {**_CONF, "spark.sql.shuffle.partitions": str(parallelism or cores())}
     master = master or os.environ.get("SPARK_MASTER") or local_master(parallelism)
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = local_python() if is_local_master(master) else sys.executable
@@ -179,7 +179,7 @@ def spark_session(
 
 def local_master(parallelism: int | None = None) -> str:
     """The master of a local Spark whose tasks are attempted up to four times; default: all cores."""
-    return f"local[{parallelism or os.cpu_count() or 2},4]"
+    return f"local[{parallelism or cores()},4]"
 
 
 def is_local_master(master: str) -> bool:
@@ -215,11 +215,7 @@ def _resolved(given: Mapping[str, str]) -> dict[str, str]:
 
 def _heap_mb() -> int:
     """The default JVM heap: a quarter of the memory, from one to four gigabytes."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        with suppress(OSError, ValueError):  # "max": no limit
-            memory = min(memory, int(limit.read_text(encoding="ascii")))
-    return min(max(memory >> 22, 1 << 10), 4 << 10)
+    return min(max(memory_bytes() >> 22, 1 << 10), 4 << 10)
 
 
 @contextmanager

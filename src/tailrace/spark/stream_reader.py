@@ -10,7 +10,6 @@ How Spark asks for the end of the next batch differs by version: `limited_reader
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.idle import Idle
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.failpoints import failpoint
+from tailrace.machine import cores
 from tailrace.sources import registry
 from tailrace.spark.live_sample import SampleWatch, Wanted
 from tailrace.spark.partition import SplitPartition, partitions_of, read_split
@@ -108,7 +108,7 @@ class TailraceStreamReader(DataSourceStreamReader):
     @property
     def _parallelism(self) -> int:
         """Snapshot splits that are read at the same time."""
-        return self._options.snapshot_parallelism or os.cpu_count() or 1
+        return self._options.snapshot_parallelism or cores()
 
     def _open(self) -> Enumerator:
         """The enumerator, created on first use."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import duckdb
 
 from tailrace.config.sinks import DuckDbSettings
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.machine import memory_bytes
 from tailrace.sinks.duckdb import sql
 from tailrace.spark.checkpoint import absolute
 
@@ -64,7 +64,7 @@ def connected(settings: DuckDbSettings, *, read_only: bool = False) -> Iterator[
 
 def _memory_mib() -> int:
     """A quarter of the machine's memory: Spark has the rest, and what does not fit goes to files."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 >> 20
+    return memory_bytes() // 4 >> 20
 
 
 def _not_opened(settings: DuckDbSettings, error: duckdb.Error) -> SinkError:
