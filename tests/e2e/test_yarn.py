@@ -1,0 +1,71 @@
+"""A pipeline on YARN, with the settings of docs/guides/deployment.md: its tasks run in YARN's containers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+import yaml
+
+import tailrace
+from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.workload import SUBJECTS, Writers, fill
+from tests.support.yarn import yarn
+
+pytestmark = pytest.mark.slow
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "deployment.md"
+
+
+def guide_settings() -> dict[str, str]:
+    """What the guide says on YARN: the pipeline's settings of Spark."""
+    section = GUIDE.read_text(encoding="utf-8").partition("\n## Spark on YARN\n")[2]
+    (block,) = re.findall(r"```yaml\n(pipeline:\n  master: yarn\n.*?)```", section, re.DOTALL)
+    settings: dict[str, str] = yaml.safe_load(block)["pipeline"]["spark"]
+    return settings
+
+
+def test_pipeline_runs_on_yarn_with_the_guides_settings(mysql, database, spark, tmp_path):
+    subject = SUBJECTS[0]
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, 2000)
+    settings = guide_settings()
+    assert settings["spark.yarn.jars"].startswith("local:/")
+    settings["spark.yarn.jars"] = f"local:{Path(pyspark.__path__[0], 'jars')}/*"
+    with yarn(tmp_path, nodes=2) as conf:
+        run = PipelineProcess(
+            tmp_path,
+            mysql,
+            table,
+            pipeline={
+                "master": "yarn",
+                "spark": {
+                    **settings,
+                    "spark.executor.memory": "512m",
+                    "spark.executor.instances": "2",
+                    "spark.yarn.stagingDir": str(tmp_path / "staging"),
+                    # YARN's containers do not inherit the tests' path
+                    "spark.executorEnv.PYTHONPATH": str(Path(tailrace.__file__).parents[1]),
+                },
+            },
+            env={"HADOOP_CONF_DIR": str(conf), "PYSPARK_PYTHON": sys.executable},
+            **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2},
+        )
+        with Writers(mysql, table, subject, count=2, keys=4000, pause_s=0.05):
+            assert run.run() == 0, run.output()
+        assert run.run() == 0, run.output()
+        containers = {p.parent.name for p in tmp_path.rglob("container_*/stderr")}
+        executors = {
+            p.parent.name
+            for p in tmp_path.rglob("container_*/stderr")
+            if "CoarseGrainedExecutorBackend" in p.read_text(errors="replace")
+            or "Executor" in p.read_text(errors="replace")
+        }
+        assert len(containers) >= 6, containers  # of two runs: a master and two executors each
+        assert len(executors) >= 4, executors
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
+        held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))
+        assert held == list(cursor.fetchall())

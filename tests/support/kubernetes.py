@@ -1,0 +1,97 @@
+"""Helm's own library and the schemas of Kubernetes, in a process of their own.
+
+`python kubernetes.py COMMAND` reads JSON and prints JSON; the packages of `kubernetes.lock` are on its path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: What it is installed from, with the SHA-256 of each file, in pip's form; written by `make lock`.
+_REQUIREMENTS = Path(__file__).with_suffix(".lock")
+
+
+def lint(chart: Path, values: Mapping[str, Any] | None = None) -> list[str]:
+    """What `helm lint` has against a chart; remarks are left out."""
+    report = _ask("lint", {"chart": str(chart), "values": values or {}})
+    found = [message["error"] for message in report["messages"] if message["severity"] > 1]
+    return found + report["errors"]
+
+
+def rendered(chart: Path, values: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """What `helm template tailrace CHART --namespace tailrace` makes: the text of each template's file.
+
+    Raises:
+        RuntimeError: the chart refuses the values.
+    """
+    found: dict[str, str] = _ask("render", {"chart": str(chart), "values": values or {}})
+    return {Path(name).name: text for name, text in sorted(found.items()) if text.strip()}
+
+
+def wrong(objects: list[dict[str, Any]], version: str) -> list[str]:
+    """What the schema of a version of Kubernetes has against objects; fields that it does not know, too."""
+    found: list[str] = _ask("validate", {"objects": objects, "version": version})
+    return found
+
+
+def _ask(command: str, given: Mapping[str, Any]) -> Any:
+    done = subprocess.run(
+        [sys.executable, __file__, command],
+        input=json.dumps(given),
+        env={**os.environ, "PYTHONPATH": str(_packages())},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def _packages() -> Path:
+    """The directory of the packages, downloaded on first use; kept apart from what tests import."""
+    from tailrace.cache import cache_dir, locked
+
+    version = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    target = cache_dir("kubernetes", version)
+    with locked(f"kubernetes-{version}"):
+        done = target / ".installed"
+        if not done.exists():
+            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+            command += ["--no-deps", "--require-hashes", "-r", str(_REQUIREMENTS), "--target", str(target)]
+            subprocess.run(command, check=True)
+            done.touch()
+    return target
+
+
+def _answer(command: str, given: Mapping[str, Any]) -> Any:
+    """In the process of its own."""
+    if command == "validate":
+        import kubernetes_validate
+
+        found = []
+        for number, item in enumerate(given["objects"]):
+            try:
+                kubernetes_validate.validate(item, given["version"], strict=True)
+            except kubernetes_validate.ValidationError as error:
+                found.append(f"{number} {item.get('kind')}: {error.message} at {list(error.path)}")
+        return found
+    import helm_python
+
+    if command == "lint":
+        return helm_python.lint(given["chart"], given["values"], strict=True, kube_version="v1.30.0")
+    with helm_python.Chart.load(given["chart"]) as chart:
+        chart.validate_schema(given["values"])
+        return chart.render(given["values"], name="tailrace", namespace="tailrace")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_answer(sys.argv[1], json.load(sys.stdin))))
