@@ -3564,9 +3564,11 @@ CATALOGUE = {
         "off, and another server runs its pipeline now.",
         "Nothing: the other server writes what this one was about to write. If no other server runs it, the "
         "control plane's database was restored from an old copy, or the pipeline was moved to another "
-        "control plane, whose leases have lower numbers: remove the number from the target. Delta: `ALTER "
-        "TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in `_tailrace_batches` and in "
-        "`_tailrace/changes`; Iceberg: the same property; databases: `UPDATE _tailrace SET lease = 0`.",
+        "control plane, whose leases have lower numbers. Stop all servers and raise them, in the database: "
+        "`UPDATE subscriptions SET lease = lease + 1000000`. For one target alone: remove the number from "
+        "it. Delta: `ALTER TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in "
+        "`_tailrace_batches` and in `_tailrace/changes`; Iceberg: the same property; databases: "
+        "`UPDATE _tailrace SET lease = 0`.",
     ),
     "TR-8471": Condition(
         "the server is not reached under that name",

@@ -1,4 +1,4 @@
-"""The files of `examples/deployment`: systemd accepts them, and what they call exists."""
+"""The units of `examples/deployment`: systemd accepts them, and what they call exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 
-UNITS = sorted((Path(__file__).parents[2] / "examples" / "deployment").glob("*.service"))
+UNITS = sorted((Path(__file__).parents[2] / "examples" / "deployment" / "systemd").glob("*.service"))
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tailrace.control.front import Front
 from tailrace.control.policy import Policy
 from tailrace.control.policy_options import policy_of
 from tailrace.control.runner import GRACE_S
@@ -41,6 +42,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tolerations": [{"key": "cdc", "operator": "Exists", "effect": "NoSchedule"}],
         "podLabels": {"team": "data"},
         "podAnnotations": {"example.com/a": "b"},
+        "publicUrl": "https://tailrace.example",
+        "publicHosts": ["*.internal"],
+        "trustedProxies": ["10.0.0.0/8"],
     },
     "outside": {
         "storage": {"existingClaim": "lake"},
@@ -82,14 +86,14 @@ def test_helm_has_nothing_against_the_chart(variant: str) -> None:
 
 
 def test_objects_fit_the_schemas_of_kubernetes(objects: list[dict[str, Any]]) -> None:
-    for version in VERSIONS:
-        assert kubernetes.wrong(objects, version) == []
+    assert kubernetes.wrong(objects, VERSIONS) == []
 
 
 def test_schemas_find_a_field_that_does_not_exist() -> None:
-    pod, container = _container(found := _objects({}))
+    found = _objects({})
+    _, container = _container(found)
     container["livenesProbe"] = {}
-    assert any("livenesProbe" in each for each in kubernetes.wrong(found, VERSIONS[0]))
+    assert any("livenesProbe" in each for each in kubernetes.wrong(found, VERSIONS))
 
 
 def test_manifests_are_what_the_chart_makes() -> None:
@@ -126,6 +130,7 @@ def test_arguments_are_those_of_the_command(objects: list[dict[str, Any]]) -> No
     assert given["plain_http"] != bool(given["tls_cert"])
     allowed = {name: value for name, value in given.items() if name.startswith("allow_")}
     assert isinstance(policy_of(allowed, given["database"]), Policy)
+    Front(given["public_url"], given["public_host"], given["trusted_proxy"])
     mounted = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     named = [given["data_dir"], *filter(None, (given["tls_cert"], given["tls_key"]))]
     assert all(any(mount in path.parents for mount in mounted) for path in named)
@@ -135,10 +140,8 @@ def test_arguments_are_those_of_the_command(objects: list[dict[str, Any]]) -> No
 
 def test_pods_are_of_the_restricted_kind(objects: list[dict[str, Any]]) -> None:
     """Source: Kubernetes, "Pod Security Standards", profile Restricted."""
-    pods = [_container(objects)[0]]
-    for item in objects:
-        if item["kind"] == "ConfigMap":  # executors
-            pods.append(yaml.safe_load(item["data"]["executor.yaml"])["spec"])
+    executors = [item["data"]["executor.yaml"] for item in objects if item["kind"] == "ConfigMap"]
+    pods = [_container(objects)[0], *(yaml.safe_load(text)["spec"] for text in executors)]
     for pod in pods:
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -163,13 +166,19 @@ def test_rights_are_those_of_drivers_and_only_where_there_are_some(objects: list
     assert pod["automountServiceAccountToken"] is has_spark
     for item in objects:
         if item["kind"] == "Role":
-            assert all("*" not in rule["verbs"] and "secrets" not in rule["resources"] for rule in item["rules"])
+            assert all(
+                "*" not in rule["verbs"] and "secrets" not in rule["resources"] for rule in item["rules"]
+            )
 
 
 def test_pod_has_the_time_that_workers_may_take(objects: list[dict[str, Any]]) -> None:
     pod, container = _container(objects)
     assert pod["terminationGracePeriodSeconds"] > GRACE_S
-    for probe, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
+    for probe, path in (
+        ("startupProbe", "healthz"),
+        ("livenessProbe", "healthz"),
+        ("readinessProbe", "readyz"),
+    ):
         given = container[probe]["httpGet"]
         assert given["path"] == f"/api/v1/{path}"
         has_tls = any(volume["name"] == "tls" for volume in pod["volumes"])

@@ -10,7 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ def rendered(chart: Path, values: Mapping[str, Any] | None = None) -> dict[str, 
     return {Path(name).name: text for name, text in sorted(found.items()) if text.strip()}
 
 
-def wrong(objects: list[dict[str, Any]], version: str) -> list[str]:
-    """What the schema of a version of Kubernetes has against objects; fields that it does not know, too."""
-    found: list[str] = _ask("validate", {"objects": objects, "version": version})
+def wrong(objects: list[dict[str, Any]], versions: Sequence[str]) -> list[str]:
+    """What the schemas of versions of Kubernetes have against objects; fields that they do not know, too."""
+    found: list[str] = _ask("validate", {"objects": objects, "versions": versions})
     return found
 
 
@@ -78,11 +79,11 @@ def _answer(command: str, given: Mapping[str, Any]) -> Any:
         import kubernetes_validate
 
         found = []
-        for number, item in enumerate(given["objects"]):
+        for version, item in product(given["versions"], given["objects"]):
             try:
-                kubernetes_validate.validate(item, given["version"], strict=True)
+                kubernetes_validate.validate(item, version, strict=True)
             except kubernetes_validate.ValidationError as error:
-                found.append(f"{number} {item.get('kind')}: {error.message} at {list(error.path)}")
+                found.append(f"{version} {item.get('kind')}: {error.message} at {list(error.path)}")
         return found
     import helm_python
 
