@@ -79,6 +79,7 @@ _CONF: dict[str, str] = {
 
 #: Without files `.crc`, which double the number of files that a batch's commit writes to a local disk. Not
 #: where object stores are written: their connectors keep blocks in local files and accept no other class.
+#: Nor on YARN, whose client asks for the scheme that this class does not have.
 _RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
@@ -92,6 +93,8 @@ _DELTA_CONF: dict[str, str] = {
 
 #: The address that a local Spark listens on.
 _LOOPBACK = "127.0.0.1"
+#: The master that is a cluster of Hadoop, found by its settings (HADOOP_CONF_DIR).
+_YARN = "yarn"
 #: Masters of a Spark that runs in one JVM.
 _LOCAL = re.compile(r"local(\[.*\])?")
 #: Spark's default of `spark.redaction.regex`, and the key of an archive.
@@ -164,7 +167,7 @@ def spark_session(
     if is_local_master(master) and object_stores.needs_jars(paths, given):
         conf |= object_stores.S3_CONF
         jars += cached_jars(*object_stores.s3_jars(RELEASE))
-    if all(map(is_local, paths)):
+    if all(map(is_local, paths)) and master != _YARN:
         conf |= _RAW_LOCAL_FILES
     conf |= _resolved(given)
     if jars:
