@@ -16,6 +16,8 @@ from tests.support.workload import SUBJECTS, Writers, fill
 from tests.support.yarn import yarn
 
 pytestmark = pytest.mark.slow
+#: What an executor logs of a task.
+TASK = "Starting Python task execution"
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "deployment.md"
 
 
@@ -56,15 +58,9 @@ def test_pipeline_runs_on_yarn_with_the_guides_settings(mysql, database, spark, 
         with Writers(mysql, table, subject, count=2, keys=4000, pause_s=0.05):
             assert run.run() == 0, run.output()
         assert run.run() == 0, run.output()
-        containers = {p.parent.name for p in tmp_path.rglob("container_*/stderr")}
-        executors = {
-            p.parent.name
-            for p in tmp_path.rglob("container_*/stderr")
-            if "CoarseGrainedExecutorBackend" in p.read_text(errors="replace")
-            or "Executor" in p.read_text(errors="replace")
-        }
-        assert len(containers) >= 6, containers  # of two runs: a master and two executors each
-        assert len(executors) >= 4, executors
+        # of each run, containers of YARN had tasks in Python
+        worked = [p for p in tmp_path.rglob("container_*/stderr") if TASK in p.read_text(errors="replace")]
+        assert len({p.parent.parent.name for p in worked}) == 2, worked
     with mysql.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
         held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))

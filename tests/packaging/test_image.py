@@ -17,6 +17,7 @@ import polars
 import pytest
 import yaml
 
+from tailrace.cache import cache_dir
 from tailrace_dev.servers.server import free_port
 from tests.support.wait import wait_until
 from tests.support.wheels import ROOT
@@ -35,8 +36,8 @@ _USER = 10001
 #: Without systemd, and for a root that may not raise limits.
 _ENGINE = ("podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs")
 _LIMITS = ("--ulimit", "nofile=1024:4096", "--ulimit", "nproc=4096:4096")
-#: Of the machine: authorities of a proxy, and pip's settings.
-_OF_THE_MACHINE = [p for p in ("/etc/ssl/certs", "/etc/pip.conf") if Path(p).exists()]
+#: Authorities of this machine's own, and its settings of pip: without them, nothing can be downloaded.
+_AUTHORITIES, _PIP = Path("/usr/local/share/ca-certificates"), Path("/etc/pip.conf")
 
 
 def _podman(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -55,14 +56,19 @@ def image() -> str:
         sources = sorted(map(str, Path("/etc/apt").glob("sources.list"))) or sorted(
             map(str, Path("/etc/apt/sources.list.d").glob("debian.sources"))
         )
+        hooks = [f"copy-in {_AUTHORITIES} {_AUTHORITIES.parent}", 'chroot "$1" update-ca-certificates']
+        hooks = [f"--customize-hook={hook}" for hook in hooks if _AUTHORITIES.is_dir()]
         system = subprocess.Popen(
-            ["mmdebstrap", "--variant=minbase", packages, "bookworm", "-", *sources],
+            ["mmdebstrap", "--variant=minbase", packages, *hooks, "bookworm", "-", *sources],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        _podman("import", "-", _BASE, stdin=system.stdout)
-        assert system.wait() == 0
-    mounts = [f"--volume={path}:{path}:ro" for path in _OF_THE_MACHINE]
+        with system:
+            _podman("import", "-", _BASE, stdin=system.stdout)
+        assert system.returncode == 0
+    # kernels are compiled once
+    mounts = [f"--volume={cache_dir('image')}:/root/.cache/tailrace"]
+    mounts += [f"--volume={_PIP}:{_PIP}:ro"] if _PIP.exists() else []
     build = ("build", "--isolation=chroot", "--network=host", "--format=docker", "--layers", *mounts)
     _podman(*build, f"--build-arg=BASE={_BASE}", f"--tag={_IMAGE}", str(ROOT))
     return _IMAGE
