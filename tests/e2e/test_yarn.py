@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import tailrace
+from tailrace.cache import cache_dir
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.workload import SUBJECTS, Writers, fill
 from tests.support.yarn import yarn
@@ -48,8 +49,9 @@ def test_pipeline_runs_on_yarn_with_the_guides_settings(mysql, database, spark, 
                     "spark.executor.memory": "512m",
                     "spark.executor.instances": "2",
                     "spark.yarn.stagingDir": str(tmp_path / "staging"),
-                    # YARN's containers do not inherit the tests' path
+                    # of this checkout: containers of YARN inherit nothing, and have another home
                     "spark.executorEnv.PYTHONPATH": str(Path(tailrace.__file__).parents[1]),
+                    "spark.executorEnv.TAILRACE_CACHE": str(cache_dir()),
                 },
             },
             env={"HADOOP_CONF_DIR": str(conf), "PYSPARK_PYTHON": sys.executable},
