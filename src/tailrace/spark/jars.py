@@ -69,7 +69,8 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
     # Maven's own cache below the user's home may hold a package's description without its jar; the resolver
     # then does not look elsewhere.
     alone = ["--driver-java-options", f"-Duser.home={home}"]
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    # without it, Spark looks up this machine's name, which some have not, such as a container that is built
+    env = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "PYSPARK_PYTHON": sys.executable}
     require_java()
     for options in ([], alone):
         result = subprocess.run(  # noqa: S603
