@@ -53,6 +53,11 @@ def _subscribe(database: ControlDatabase, shop: Shop, directory: Path) -> None:
         subscriptions.create(connection, "ann", "shop", shop.spec("shop", **settings))
 
 
+def _allowed(shop: Shop) -> tuple[str, ...]:
+    """What servers allow: storage that is not below their data directories, as hosts share it."""
+    return ("--allow-path", str(shop.directory))
+
+
 def _has_failed_with(database: ControlDatabase, code: str) -> Callable[[], bool]:
     return lambda: code in (named(database, "shop").stage_reason or "")
 
@@ -63,7 +68,7 @@ def _restored_goes_on(
     """A copy of the database from before the last owners: targets refuse it until leases are raised."""
     assert named(restored, "shop").lease < newest
     directory.mkdir()
-    server = ControlServer("other-host", restored, directory, env)
+    server = ControlServer("other-host", restored, directory, env, more=_allowed(shop))
     try:
         wait_until(_has_failed_with(restored, "TR-8470"), 120, server.output)
         assert server.end() == 0
@@ -98,7 +103,7 @@ def test_copy_of_sqlite_made_while_serving_is_restored_on_another_host(shop: Sho
     with closing(ControlDatabase(f"sqlite:///{home}/tailrace.db")) as database:
         database.prepare()
         _subscribe(database, shop, tmp_path)
-        server = ControlServer("first", database, home, env)
+        server = ControlServer("first", database, home, env, more=_allowed(shop))
         try:
             wait_for_batch(database, "shop")
             copy = tmp_path / "backup.db"
@@ -138,7 +143,7 @@ def test_dump_of_postgresql_made_while_serving_is_restored(
     home.mkdir()
     with control.database("postgresql", request, tmp_path) as database:
         _subscribe(database, shop, tmp_path)
-        server = ControlServer("first", database, home, env)
+        server = ControlServer("first", database, home, env, more=_allowed(shop))
         dump = tmp_path / "tailrace.dump"
         try:
             wait_for_batch(database, "shop")
@@ -187,8 +192,8 @@ def upgrade() -> None:
 def _next_version(directory: Path, head: str) -> Path:
     """A tree of sources whose version has one migration more; a directory for PYTHONPATH."""
     source = Path(tailrace.__file__).parent
-    for package in (source, source.parent / "pyspark_tailrace"):
-        shutil.copytree(package, directory / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tailrace", "pyspark_tailrace", "tailrace_build"):
+        shutil.copytree(source.parent / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
     versions = directory / "tailrace" / "control" / "metadata" / "migrations" / "versions"
     (versions / "9999_next.py").write_text(_NEXT.format(head=head))
     return directory
