@@ -75,6 +75,7 @@ def _restored_goes_on(
         statement = _guide("sql", "SET lease")
         with restored.begin() as connection:
             connection.execute(text(statement.strip().rstrip(";")))
+            subscriptions.retry(connection, "ann", "shop")
         server.start()
         with shop.writing():
             wait_for_batch(restored, "shop", newest + 1)

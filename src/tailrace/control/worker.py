@@ -141,9 +141,7 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        if isinstance(error, LeaseLostError):
-            return
-        try:
+        try:  # also a lost lease: a target may refuse one that this database holds, as it was restored
             for stream in self._streams:
                 stream.report(whole=True)
             with self._database.begin() as connection:
