@@ -98,6 +98,9 @@ NO_SETTING = (
         "database.table.column",
         "schema.table.column",
         "tailrace-error",
+        "spark-executor",  # of the image
+        "spark-submit",
+        "hadoop-aws",
         "tailrace.secrets",  # a group of entry points
         "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
         "checkpointLocation",  # Spark's, of a writer
@@ -112,27 +115,6 @@ NO_SETTING = (
         "x-single-active-consumer",
     }
 )
-NO_SETTING = SIGNALS | {
-    "database.table",
-    "schema.table",
-    "database.table.column",
-    "schema.table.column",
-    "tailrace-error",
-    "spark-executor",  # of the image
-    "spark-submit",
-    "hadoop-aws",
-    "delete-to-tombstone",  # Debezium's value of a setting that Tailrace has, too
-    "checkpointLocation",  # Spark's, of a writer
-    "committed-offset",  # Flink CDC's, as is the next one
-    "postgres-cdc",
-    "maxMessageSize",  # of RocketMQ's brokers
-    "webhook-id",  # headers of the webhook sink
-    "webhook-timestamp",
-    "webhook-signature",
-    "message-id",  # RabbitMQ's, as are the next ones
-    "x-overflow",
-    "x-single-active-consumer",
-}
 
 
 def wrong_names(text: str) -> Iterator[str]:
