@@ -128,8 +128,7 @@ def test_arguments_are_those_of_the_command(objects: list[dict[str, Any]]) -> No
     assert given["data_dir"] == Path("/var/lib/tailrace/data")
     assert given["database_password"] == "${file:/run/secrets/tailrace/database/password}"
     assert given["plain_http"] != bool(given["tls_cert"])
-    allowed = {name: value for name, value in given.items() if name.startswith("allow_")}
-    assert isinstance(policy_of(allowed, given["database"]), Policy)
+    assert isinstance(policy_of(given, given["database"]), Policy)
     Front(given["public_url"], given["public_host"], given["trusted_proxy"])
     mounted = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     named = [given["data_dir"], *filter(None, (given["tls_cert"], given["tls_key"]))]
