@@ -42,7 +42,7 @@ ENV PATH=/opt/tailrace/bin:$PATH \
     PYTHONUNBUFFERED=1
 USER 10001:10001
 # A start needs no download, and reads Spark's classes from an archive. Nothing is written here later.
-RUN tailrace warm && rm -rf /tmp/hsperfdata_* /opt/tailrace-cache/*/cache
+RUN tailrace warm && rm -rf /tmp/hsperfdata_tailrace /opt/tailrace-cache/*/cache
 WORKDIR /var/lib/tailrace
 VOLUME /var/lib/tailrace
 EXPOSE 8770

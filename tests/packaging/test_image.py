@@ -1,6 +1,7 @@
 """The image of `Dockerfile`, built and run by podman, with a root that is read-only.
 
-The base image is made here from Debian's packages. Needs root, podman, runc and mmdebstrap.
+The base image is made here from Debian's packages. Needs root, podman, runc and mmdebstrap. TAILRACE_TEST_IMAGE
+names an image that is built already.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def _podman(*arguments: str, check: bool = True, **options: Any) -> subprocess.C
 @pytest.fixture(scope="module")
 def image() -> str:
     """The image, built; what it is built from is kept for the next time."""
+    if built := os.environ.get("TAILRACE_TEST_IMAGE"):
+        return built
     if _podman("image", "exists", _BASE, check=False).returncode:
         packages = "--include=python3,python3-venv,ca-certificates"
         sources = sorted(map(str, Path("/etc/apt").glob("sources.list"))) or sorted(
