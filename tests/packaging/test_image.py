@@ -1,7 +1,7 @@
 """The image of `Dockerfile`, built and run by podman, with a root that is read-only.
 
-The base image is made here from Debian's packages. Needs root, podman, runc and mmdebstrap. TAILRACE_TEST_IMAGE
-names an image that is built already.
+The base image is made here from Debian's packages. Needs root, podman, runc and mmdebstrap.
+TAILRACE_TEST_IMAGE names an image that is built already.
 """
 
 from __future__ import annotations
