@@ -42,8 +42,9 @@ def shop(mysql, tmp_path: Path) -> Iterator[Shop]:
 
 def _guide(language: str, what: str) -> str:
     """The block of the guide that has `what`."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    (found,) = (block for block in blocks if what in block)
+    guide = GUIDE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", guide, re.DOTALL | re.MULTILINE)
+    (found,) = (block for name, block in blocks if name == language and what in block)
     return str(found)
 
 
