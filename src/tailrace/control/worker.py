@@ -141,7 +141,9 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        try:  # also a lost lease: a target may refuse one that this database holds, as it was restored
+        if isinstance(error, LeaseLostError):
+            return
+        try:
             for stream in self._streams:
                 stream.report(whole=True)
             with self._database.begin() as connection:
