@@ -49,6 +49,6 @@ EXPOSE 8770
 # A server asks its workers to finish their batches, for 60 s at most: stop it with a longer limit.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8770/api/v1/healthz', timeout=4)"]
+    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8770/healthz', timeout=4)"]
 ENTRYPOINT ["tini", "--", "tailrace"]
 CMD ["serve", "--data-dir", "/var/lib/tailrace/data", "--listen", "0.0.0.0:8770", "--plain-http"]
