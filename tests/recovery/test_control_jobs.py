@@ -61,7 +61,9 @@ def test_jobs_find_repair_and_survive_the_server_that_runs_them(
     try:
         wait_for_batch(database, "shop")
         shop.wait_until_equal("shop")
-        DeltaTable(str(shop.target("shop") / f"{shop.name}.orders")).update({"n": "77"}, "id = 7")
+        DeltaTable(str(shop.target("shop") / f"{shop.name}.orders")).update(
+            predicate="id = 7", updates={"n": "77"}
+        )
         found = _wait(database, _ask(database, JobKind.VERIFY), _has_ended)
         assert (found.state, found.differences, found.done, found.total) == (JobState.DONE, 1, 1, 1), found
         # the server dies while the next job runs: another one ends it
