@@ -16,8 +16,6 @@ from tailrace.spark.row_layouts import row_layout
 from tests.support.engine import options_for
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.slow
-
 Reads = Callable[[], int]
 
 
