@@ -87,7 +87,7 @@ class Lake:
         }[self.kind]
         held = read().to_pylist()
         if self.kind == "scd2":
-            held = [row for row in held if row.get("_valid_to") is None]
+            held = [row for row in held if row["_is_current"]]
         if self.kind in ("changelog", "parquet"):
             assert len({(row["_seq"], row["id"]) for row in held}) == len(held), "a change is there twice"
             last = {row["id"]: row for row in sorted(held, key=lambda row: row["_seq"])}
