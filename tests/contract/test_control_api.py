@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,7 @@ def test_sources_are_checked_and_discovered(
         assert client.get(f"{API}/subscriptions").json()["items"] == [], "nothing was created"
 
 
+@pytest.mark.slow
 def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -170,7 +171,8 @@ def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
                     with suppress(OSError), urllib.request.urlopen(asked, timeout=20) as answer:
                         json.load(answer)
 
-            with ThreadPoolExecutor(24) as pool:
+            with ThreadPoolExecutor(24) as pool, ExitStack() as stack:
+                stack.callback(ended.set)  # or the pool would wait for them
                 with database.begin() as connection:
                     connection.execute(text("LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE"))
                     connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
@@ -184,7 +186,5 @@ def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
                     while (seen := database.read(servers.all_servers)[0].seen_us) < begun_us + 2_000_000:
                         assert time.monotonic() < deadline, f"last seen {begun_us - seen} us before"
                         time.sleep(0.1)
-                ended.set()
         finally:
-            ended.set()
             server.close()
