@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -10,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tailrace.cache import cache_dir, locked
 from tests.support import clickhouse_shim
+from tests.support.packages import packages_of
 
 #: The engine's version and the SHA-256 of its files, in pip's form; written by `make lock`.
 _REQUIREMENTS = Path(__file__).with_suffix(".lock")
@@ -23,16 +22,7 @@ def _engine() -> Path:
     It is kept apart from what tests import: it requires pandas by its metadata, though not to run statements,
     and tests have to show that Tailrace needs no pandas.
     """
-    version = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]
-    target = cache_dir("clickhouse", version)
-    with locked(f"clickhouse-{version}"):
-        done = target / ".installed"
-        if not done.exists():
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            command += ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(_REQUIREMENTS)]
-            subprocess.run([*command, "--target", str(target)], check=True)
-            done.touch()
-    return target
+    return packages_of(_REQUIREMENTS, "--only-binary=:all:")
 
 
 class ClickHouse:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -43,10 +42,12 @@ def wrong(objects: list[dict[str, Any]], versions: Sequence[str]) -> list[str]:
 
 
 def _ask(command: str, given: Mapping[str, Any]) -> Any:
+    from tests.support.packages import packages_of  # not there in the process that is asked
+
     done = subprocess.run(
         [sys.executable, __file__, command],
         input=json.dumps(given),
-        env={**os.environ, "PYTHONPATH": str(_packages())},
+        env={**os.environ, "PYTHONPATH": str(packages_of(_REQUIREMENTS))},
         capture_output=True,
         text=True,
         check=False,
@@ -55,22 +56,6 @@ def _ask(command: str, given: Mapping[str, Any]) -> Any:
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)
-
-
-def _packages() -> Path:
-    """The directory of the packages, downloaded on first use; kept apart from what tests import."""
-    from tailrace.cache import cache_dir, locked
-
-    version = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]
-    target = cache_dir("kubernetes", version)
-    with locked(f"kubernetes-{version}"):
-        done = target / ".installed"
-        if not done.exists():
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            command += ["--no-deps", "--require-hashes", "-r", str(_REQUIREMENTS), "--target", str(target)]
-            subprocess.run(command, check=True)
-            done.touch()
-    return target
 
 
 def _answer(command: str, given: Mapping[str, Any]) -> Any:

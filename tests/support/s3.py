@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import subprocess
@@ -14,8 +13,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from tailrace.cache import cache_dir, locked
 from tailrace_dev.servers.server import free_port
+from tests.support.packages import packages_of
 from tests.support.wait import wait_until
 
 #: What it is installed from, with the SHA-256 of each file, in pip's form; written by `make lock`.
@@ -67,7 +66,7 @@ def object_store() -> Iterator[ObjectStore]:
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        env={**os.environ, "PYTHONPATH": str(_package()), "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONPATH": str(packages_of(_REQUIREMENTS)), "PYTHONWARNINGS": "ignore"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -85,17 +84,3 @@ def listens(port: int) -> bool:
     """Whether something accepts connections at a port of this machine."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _package() -> Path:
-    """The directory of the server's packages, downloaded on first use; kept apart from what tests import."""
-    version = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]
-    target = cache_dir("moto", version)
-    with locked(f"moto-{version}"):
-        done = target / ".installed"
-        if not done.exists():
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            command += ["--no-deps", "--require-hashes", "-r", str(_REQUIREMENTS), "--target", str(target)]
-            subprocess.run(command, check=True)
-            done.touch()
-    return target

@@ -203,13 +203,13 @@ def target_after(
     changes = changes.select(
         *(column(c.name) if c.name in present else f.lit(None).cast(c.dataType).alias(c.name) for c in fields)
     )
-    files = None
-    if read and not lacking_in(changes):  # the values that they lack are in the files
+    files, lacking = None, lacking_in(changes)
+    if read and not lacking:  # the values that they lack are in the files
         last = last_of_each_key(changes, key).select(
             "_op", *(column(c.name).cast(c.dataType).alias(c.name) for c in spark_schema(schema))
         )
         files = VersionFiles(*read, last)
-    return DeltaTableVersion(overlay(frame, changes, key), version, schema, files)
+    return DeltaTableVersion(overlay(frame, changes, key, lacking), version, schema, files)
 
 
 def _selected(frame: DataFrame, names: Sequence[str]) -> DataFrame:

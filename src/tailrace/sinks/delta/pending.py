@@ -19,7 +19,7 @@ from tailrace.errors import SinkError
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
+from tailrace.sinks.delta.merge import column, last_of_each_key
 from tailrace.sinks.delta.rewrite import Altered, rewrite
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease, path_of
@@ -68,9 +68,15 @@ def changed_paths(root: str, within: str = "") -> Iterator[str]:
             yield from changed_paths(root, path)
 
 
-def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """`rows` with pending changes applied; applying a change that they hold already has no effect."""
-    lacking = lacking_in(changes)
+def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str], lacking: Sequence[str]) -> DataFrame:
+    """`rows` with pending changes applied; applying a change that they hold already has no effect.
+
+    Args:
+        rows: a target's rows.
+        changes: the changes.
+        key: the key's columns.
+        lacking: the columns that some of the changes lack (`lacking_in`).
+    """
     last = last_of_each_key(changes, key, lacking)
     same = [rows[identifier(name)].eqNullSafe(last[identifier(name)]) for name in key]
     kept = rows.join(last, same, "left_anti")
