@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,6 @@ from tailrace import __version__, extras
 from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
 from tailrace.config.sinks import (
-    ConsoleSettings,
     sink_names,
 )
 from tailrace.control.client.completion import complete_name_or_file
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tailrace.control.client.connection import ApiClient
-    from tailrace.pipeline.supervisor import Watcher
 
 #: Done, or stopped on request.
 EXIT_DONE = 0
@@ -56,8 +52,6 @@ EXIT_SOURCE_LOST = 4
 #: Everything is read, except for tables that are parked.
 EXIT_PARKED = 5
 
-#: Variable of the environment by which a server of the control plane runs a pipeline (`control.worker`).
-_WORKER = "TAILRACE_LEASE"
 #: Time between two looks of `status --watch`, seconds.
 _WATCH_S = 2.0
 
@@ -174,77 +168,21 @@ def run(
     functions_path: Path | None,
 ) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
-    with ExitStack() as stack:
-        worker = None
-        if _WORKER in os.environ:
-            from tailrace.control.worker import Worker  # noqa: PLC0415 - needs the extra `server`
+    # Spark's modules take a second to import: a wrong file is reported first.
+    pipelines = _with_functions(load_pipelines(pipeline_file), functions_path)
+    for each in pipelines:
+        each.require_extras()
+    from tailrace.verify.schedule import Verifications  # noqa: PLC0415
 
-            worker = stack.enter_context(Worker.from_environment())
-        # Spark's modules take a second to import: a wrong file is reported first.
-        pipelines = _with_functions(load_pipelines(pipeline_file), functions_path)
-        for each in pipelines:
-            each.require_extras()
-        is_json = log_format == "json"
-        if pipelines[0].named is not None:
-            from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
-            from tailrace.verify.schedule import Verifications as Comparisons  # noqa: PLC0415
+    how: dict[str, Any] = {"is_json": log_format == "json", "log_max_size": log_max_size}
+    if pipelines[0].named is not None:
+        from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
 
-            run_with_views(
-                pipelines, log_file, Comparisons, is_json=is_json, log_max_size=log_max_size, control=worker
-            )
-            return
-        (pipeline,) = pipelines
-        from tailrace.pipeline import run as engine  # noqa: PLC0415
-        from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
-        from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
-        from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
-        from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
-        from tailrace.pipeline.service_manager import ServiceManager  # noqa: PLC0415
-        from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
-        from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
-        from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
-        from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
-        from tailrace.verify.schedule import Verifications  # noqa: PLC0415
+        run_with_views(pipelines, log_file, Verifications, **how)
+    else:
+        from tailrace.pipeline.run_view import run_with_view  # noqa: PLC0415
 
-        engine.make_directories(pipeline)
-        log_file = log_file or engine.default_log_file(pipeline)
-        console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
-        log = LogOutput(log_file, pipeline.settings.name, is_json=is_json, max_bytes=log_max_size)
-        stack.enter_context(log)
-        metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
-        if (address := pipeline.metrics_address) is not None:
-            stack.enter_context(MetricsServer(address, metrics))
-        view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
-        service = ServiceManager(view.summary)
-
-        def stopping() -> None:
-            service.stopping()
-            view.stopping()
-            if worker is not None:
-                worker.stopping()
-
-        stop = stack.enter_context(stop_on_signals(stopping))
-        if pipeline.signals.topic is not None:
-            stack.enter_context(SignalTopic(pipeline, view.on_notice))
-        notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        events = EventLog(batches=is_json)
-        tell = Watchers((view, events)).on_notice
-        verifications = Verifications(pipeline, tell, notifier.send, metrics.on_comparisons, stop)
-        watchers: list[Watcher] = [view, metrics, notifier, service, events, verifications]
-        if pipeline.telemetry is not None:
-            from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
-
-            watchers.append(stack.enter_context(Telemetry(pipeline, metrics)))
-        if pipeline.lineage is not None:
-            from tailrace.pipeline.lineage import Lineage  # noqa: PLC0415
-
-            watchers.append(stack.enter_context(Lineage(pipeline, view.on_notice)))
-        fence = None
-        if worker is not None:
-            watchers.append(fence := worker.stream(pipeline.source.dialect))
-        with verifications:
-            engine.run(pipeline, Watchers(watchers), stop, log.file, fence=fence)
-            verifications.finish()
+        run_with_view(pipelines[0], log_file, Verifications, **how)
 
 
 def _size(text: str) -> int:

@@ -3696,6 +3696,14 @@ CATALOGUE = {
         "The stream has read on, or somebody else has set its offset, since it was looked at.",
         "Look at it again (`tailrace offsets show NAME`), and decide again.",
     ),
+    "TR-8490": Condition(
+        "the pipelines of a group need different Spark sessions",
+        (ConfigError,),
+        "Pipelines of the same `pipeline.group` share a Spark session with one set of settings: `master`, "
+        "`parallelism`, `spark`, whether Delta is written, and which object stores are reached.",
+        "Give all of them the same settings, or the one that differs another `group`. To change the settings "
+        "of a whole group, give all its pipelines another `group` together with the new settings.",
+    ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(
         "the demo's directory is not empty",

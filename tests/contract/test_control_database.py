@@ -48,7 +48,7 @@ def _expire(database: ControlDatabase, *names: str) -> None:
 
 def _claim(database: ControlDatabase, server: str, most: int = 100) -> list[leases.Lease]:
     with database.begin() as connection:
-        return [lease for _, lease in leases.claim(connection, server, most)]
+        return [lease for _, lease in leases.claim(connection, server, leases.Room(most))]
 
 
 def test_tables_are_those_of_the_migrations(database: ControlDatabase) -> None:
@@ -245,6 +245,32 @@ def test_owner_that_does_not_renew_is_followed_by_another(database: ControlDatab
         leases.begin_batch(connection, second, "", 0, '{"v":1}')
         leases.end_batch(connection, second, "", 0)
         assert leases.renew(connection, [second]) == set()
+
+
+def test_leases_of_a_worker_are_renewed_in_one_statement(database: ControlDatabase) -> None:
+    _create(database, "a", "b", "c")
+    held = _claim(database, "s1")
+    with database.begin() as connection:
+        assert leases.renew(connection, held) == set()
+    _expire(database, "b")
+    (other,) = _claim(database, "s2")
+    with database.begin() as connection:
+        assert {lease.name for lease in leases.renew(connection, held)} == {"b"}
+        assert leases.renew(connection, [other]) == set()
+
+
+def test_group_goes_to_the_server_that_runs_some_of_it(database: ControlDatabase) -> None:
+    def room(workers: int, **groups: int) -> leases.Room:
+        return leases.Room(workers, 3, groups)
+
+    with database.begin() as connection:
+        servers.seen(connection, servers.ServerInfo("s1", "host", 1, "", 4, 0, False, "1"))
+        for name in ("a", "b"):
+            subscriptions.create(connection, "ann", name, spec(name) + "pipeline: {group: g}\n")
+        assert len(leases.claim(connection, "s1", room(1))) == 2
+        subscriptions.create(connection, "ann", "c", spec("c") + "pipeline: {group: g}\n")
+        assert leases.claim(connection, "s2", room(1)) == []
+        assert [one.name for one, _ in leases.claim(connection, "s1", room(0, g=1))] == ["c"]
 
 
 def test_same_server_gets_a_higher_number(database: ControlDatabase) -> None:

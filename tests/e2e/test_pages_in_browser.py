@@ -220,7 +220,7 @@ def test_database_that_does_not_answer_is_shown_until_it_does(
 def test_hostile_names_do_nothing(database: ControlDatabase, browser: Browser) -> None:
     with database.begin() as connection:
         subscriptions.create(connection, "ann", "shop", FILE.replace("NAME", "shop"))
-        ((_, lease),) = leases.claim(connection, "s", 1)
+        ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         error = dict.fromkeys(("code", "message", "detail", "hint"), HOSTILE)
         hostile = [TableReport(f"{HOSTILE}{i}", "failed", error=error) for i in range(3)]
         progress.report(connection, lease, Stage.SNAPSHOT, hostile)

@@ -8,13 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import polars
 import pytest
-import yaml
 from sqlalchemy import select, text, update
 
 from tailrace.control import audit, subscriptions
@@ -24,7 +21,14 @@ from tailrace.control.metadata.tables import subscriptions as subscriptions_tabl
 from tailrace.control.stages import Desired, Stage
 from tailrace.errors import StateError, TransientControlError
 from tests.support import control
-from tests.support.control_servers import ControlServer, named, thaw, wait_for_batch, wait_for_owner
+from tests.support.control_servers import (
+    ControlServer,
+    Shop,
+    named,
+    thaw,
+    wait_for_batch,
+    wait_for_owner,
+)
 
 #: The longest time without an owner after a server has died, seconds.
 TAKE_OVER_S = 15.0
@@ -34,70 +38,6 @@ TAKE_OVER_S = 15.0
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlDatabase]:
     with control.database("postgresql", request, tmp_path) as found:
         yield found
-
-
-class Shop:
-    """A table that is written to, and the pipeline that copies it."""
-
-    def __init__(self, server: Any, database: str, directory: Path) -> None:
-        self.server, self.name, self.directory = server, database, directory
-        server.execute(
-            f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, n INT)",
-            f"INSERT INTO {database}.orders WITH RECURSIVE s AS (SELECT 1 id UNION ALL SELECT id + 1 FROM s "
-            "WHERE id < 500) SELECT id, 0 FROM s",
-        )
-
-    def spec(self, name: str, **settings: Any) -> str:
-        return yaml.safe_dump(
-            {
-                "source": {
-                    "type": "mysql",
-                    "hostname": self.server.host,
-                    "port": self.server.port,
-                    "username": self.server.user,
-                    "password": "${env:TEST_PASSWORD}",
-                    "tables": rf"{self.name}\.orders",
-                },
-                "sink": {"type": "delta", "path": str(self.target(name)), "mode": "upsert"},
-                "pipeline": {"parallelism": 1, **settings},
-            }
-        )
-
-    def target(self, name: str) -> Path:
-        return self.directory / "lake" / name
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        ended = threading.Event()
-
-        def write() -> None:
-            number = 500
-            with self.server.connect(autocommit=True) as connection, connection.cursor() as cursor:
-                while not ended.wait(0.02):
-                    number += 1
-                    cursor.execute(f"INSERT INTO {self.name}.orders VALUES ({number}, 0)")
-                    cursor.execute(f"UPDATE {self.name}.orders SET n = n + 1 WHERE id % 50 = {number % 50}")
-                    cursor.execute(f"DELETE FROM {self.name}.orders WHERE id = {number - 300}")
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            writer.join()
-
-    def wait_until_equal(self, name: str, timeout_s: float = 60) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            truth = {row[0]: row[1] for row in self.server.execute(f"SELECT id, n FROM {self.name}.orders")}
-            table = polars.read_delta(str(self.target(name) / f"{self.name}.orders"))
-            held = dict(zip(table["id"], table["n"], strict=True))
-            if held == truth:
-                assert table.height == len(truth)
-                return
-            assert time.monotonic() < deadline, f"{len(held)} rows, {len(truth)} at the source"
-            time.sleep(0.5)
 
 
 @pytest.fixture

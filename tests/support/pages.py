@@ -111,8 +111,8 @@ def fill(database: ControlDatabase) -> None:
             subscriptions.create(connection, "ann", name, FILE.replace("NAME", name))
         subscriptions.set_desired(connection, "ann", "shop-archive", Desired.PAUSE)
         subscriptions.set_desired(connection, "ann", "weblog", Desired.CANCEL)
-        held = {lease.name: lease for _, lease in leases.claim(connection, "server-1", 4)}
-        held |= {lease.name: lease for _, lease in leases.claim(connection, "server-2", 4)}
+        held = {lease.name: lease for _, lease in leases.claim(connection, "server-1", leases.Room(4))}
+        held |= {lease.name: lease for _, lease in leases.claim(connection, "server-2", leases.Room(4))}
         now = int(connection.execute(select(now_us())).scalar_one())
         progress.report(connection, held["shop"], Stage.INCREMENTAL_LOG, _shop(now))
         progress.report(connection, held["inventory"], Stage.SNAPSHOT, _inventory())

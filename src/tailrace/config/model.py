@@ -19,6 +19,7 @@ field without a default is required. A new setting is a new field.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +37,8 @@ from tailrace.errors import ConfigError
 from tailrace.extras import require
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed
 from tailrace.model.schema_policy import FOLLOWING, Action
+
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class TriggerMode(StrEnum):
@@ -126,6 +129,7 @@ class PipelineSettings:
         interval_ms: time between batches of `trigger: interval`, milliseconds.
         parallelism: cores of a local Spark; default: all.
         master: Spark master; default: SPARK_MASTER, or a local Spark.
+        group: pipelines with the same one share a Spark session on a server of the control plane.
         metrics: where metrics and health are served, as `HOST:PORT`; default: nowhere.
         restarts: how often in a row a stream that failed with a transient error is restarted.
         restarts_per_hour: how often within an hour; 0: no limit.
@@ -145,6 +149,7 @@ class PipelineSettings:
     interval_ms: int = 1000
     parallelism: int | None = None
     master: str | None = None
+    group: str | None = None
     metrics: str | None = None
     restarts: int = 10
     restarts_per_hour: int = 60
@@ -166,6 +171,13 @@ class PipelineSettings:
             if number < 0:
                 raise ConfigError(f"`pipeline.{name}` must be >= 0", f"found {number}", code="TR-1010")
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
+        if self.group is not None and not _GROUP.fullmatch(self.group):
+            raise ConfigError(
+                "`pipeline.group` is wrong",
+                f"found {shown(self.group)}",
+                "needed: letters, digits, `_`, `.` and `-`, the first a letter or digit, 64 at most",
+                code="TR-1010",
+            )
         if self.metrics is not None:
             host, _, port = self.metrics.rpartition(":")
             if not (is_host(host.strip("[]")) and port.isdecimal() and int(port) < 65536):

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from tailrace.control.metadata.database import now_us
-from tailrace.control.metadata.tables import streams, subscriptions
+from tailrace.control.metadata.tables import servers, streams, subscriptions
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.subscriptions import Subscription, subscription_of
 from tailrace.errors import LeaseLostError, StateError
@@ -61,32 +61,88 @@ class Lease:
         return self.subscription_id * _MOST_OWNERS + self.number
 
 
-def claim(connection: Connection, server: str, most: int) -> list[tuple[Subscription, Lease]]:
+@dataclass
+class Room:
+    """What a server may take.
+
+    Args:
+        workers: how many workers more.
+        group_size: subscriptions of one group that share a worker at most.
+        groups: how many subscriptions more its workers of each group have room for.
+        held: subscriptions that it still has, whoever owns them.
+    """
+
+    workers: int
+    group_size: int = 1
+    groups: dict[str, int] = field(default_factory=dict)
+    held: Collection[int] = ()
+
+    def take(self, group: str | None) -> bool:
+        """Whether there is room for a subscription of this group, which has it from now on."""
+        if group is not None and self.groups.get(group, 0) > 0:
+            self.groups[group] -= 1
+        elif self.workers > 0:
+            self.workers -= 1
+            if group is not None:
+                self.groups[group] = self.group_size - 1
+        else:
+            return False
+        return True
+
+
+def claim(connection: Connection, server: str, room: Room) -> list[tuple[Subscription, Lease]]:
     """Take subscriptions that are to run and that nobody runs.
 
-    Servers prefer different ones, so that those which look at the same time seldom meet.
+    Servers prefer different ones, so that those which look at the same time seldom meet. Those of a group go
+    to a server that runs some of it, if it has a place in a worker: another one would start a worker more.
 
     Args:
         connection: a transaction.
         server: the server's name.
-        most: as many.
+        room: what it may take; what it takes is taken off.
     """
     of = subscriptions.c
-    free = select(of.id).where(_is_free())
-    ids = sorted(connection.execute(free).scalars(), key=lambda id_: _preference(server, id_))
+    free = connection.execute(select(of.id, of.group_name).where(_is_free())).all()
+    others = _with_others(connection, server, room.group_size) if any(r.group_name for r in free) else ()
+    wanted = [
+        row
+        for row in free
+        if row.id not in room.held and (row.group_name not in others or room.groups.get(row.group_name, 0))
+    ]
     taken: list[tuple[Subscription, Lease]] = []
-    for id_ in ids:
-        if len(taken) == most:
-            break
+    for row in sorted(wanted, key=lambda row: (_preference(server, row.group_name or row.id), row.id)):
+        before = replace(room, groups=dict(room.groups))
+        if not room.take(row.group_name):
+            continue
         claimed = connection.execute(
             update(subscriptions)
-            .where(of.id == id_, _is_free())
+            .where(of.id == row.id, _is_free())
             .values(owner=server, lease=of.lease + 1, lease_until_us=now_us() + int(LEASE_S * _S))
         )
-        if claimed.rowcount:
-            row = connection.execute(select(subscriptions).where(of.id == id_)).one()
-            taken.append((subscription_of(row), Lease(id_, row.name, server, row.lease)))
+        if not claimed.rowcount:
+            room.workers, room.groups = before.workers, before.groups
+            continue
+        found = connection.execute(select(subscriptions).where(of.id == row.id)).one()
+        taken.append((subscription_of(found), Lease(row.id, found.name, server, found.lease)))
     return taken
+
+
+def _with_others(connection: Connection, server: str, size: int) -> set[str]:
+    """The groups of which another server has a worker with room, and may take more."""
+    of = subscriptions.c
+    count = func.count().label("running")
+    query = (
+        select(of.group_name, of.owner, count)
+        .join(servers, servers.c.name == of.owner)
+        .where(
+            of.group_name.is_not(None),
+            of.owner != server,
+            of.lease_until_us > now_us(),
+            servers.c.draining == 0,
+        )
+        .group_by(of.group_name, of.owner)
+    )
+    return {row.group_name for row in connection.execute(query) if row.running % size}
 
 
 def hold(connection: Connection, subscription: Subscription, holder: str, seconds: float) -> Lease | None:
@@ -115,17 +171,21 @@ def hold(connection: Connection, subscription: Subscription, holder: str, second
 
 
 def renew(connection: Connection, leases: Collection[Lease]) -> set[Lease]:
-    """Make leases longer; returns those that are lost, to be stopped at once."""
-    gone = set()
-    for lease in leases:
-        renewed = connection.execute(
-            update(subscriptions)
-            .where(_is_held(lease), subscriptions.c.lease_until_us > now_us())
-            .values(lease_until_us=now_us() + int(LEASE_S * _S))
-        )
-        if not renewed.rowcount:
-            gone.add(lease)
-    return gone
+    """Make leases longer, in one statement; returns those that are lost, to be stopped at once."""
+    if not leases:
+        return set()
+    of = subscriptions.c
+    mine = or_(*(_is_held(lease) for lease in leases))
+    renewed = connection.execute(
+        update(subscriptions)
+        .where(of.id.in_([lease.subscription_id for lease in leases]), mine, of.lease_until_us > now_us())
+        .values(lease_until_us=now_us() + int(LEASE_S * _S))
+    )
+    if renewed.rowcount == len(leases):
+        return set()
+    query = select(of.id, of.lease).where(mine, of.lease_until_us > now_us())
+    held = {(row.id, row.lease) for row in connection.execute(query)}
+    return {lease for lease in leases if (lease.subscription_id, lease.number) not in held}
 
 
 def release(connection: Connection, lease: Lease) -> None:
@@ -236,8 +296,8 @@ def _is_held(lease: Lease) -> ColumnElement[bool]:
     return and_(of.id == lease.subscription_id, of.lease == lease.number, of.owner == lease.server)
 
 
-def _preference(server: str, id_: int) -> bytes:
-    return hashlib.blake2b(f"{server}/{id_}".encode(), digest_size=8).digest()
+def _preference(server: str, what: int | str) -> bytes:
+    return hashlib.blake2b(f"{server}/{what}".encode(), digest_size=8).digest()
 
 
 def lost(lease: Lease) -> LeaseLostError:

@@ -192,7 +192,12 @@ class Policy:
 
     def _is_reserved(self, real: Path, data_dir: Path) -> bool:
         root = Path(os.path.realpath(data_dir))
-        own = [root / "subscriptions", root / "secrets", *map(Path, map(os.path.realpath, self.reserved))]
+        own = [
+            root / "subscriptions",
+            root / "groups",
+            root / "secrets",
+            *map(Path, map(os.path.realpath, self.reserved)),
+        ]
         if real == root or real in root.parents:
             return True
         is_database = real.parent == root and real.name.startswith("tailrace.db")

@@ -15,6 +15,7 @@ from tailrace.config.secret import Secret
 from tailrace.control import tokens
 from tailrace.control.api.app import create_app
 from tailrace.control.front import Front
+from tailrace.control.groups import GROUP_SIZE
 from tailrace.control.http import HttpServer
 from tailrace.control.job_execution import JobExecutor
 from tailrace.control.metadata.database import ControlDatabase
@@ -66,7 +67,15 @@ def _capacity() -> int:
     type=click.IntRange(min=0),
     default=_capacity,
     show_default="by memory and cores",
-    help="Pipelines that this server runs at a time; 0: none, it only has the API and the page.",
+    help="Workers that this server has at a time, each for a pipeline or for those of a group; 0: none, it "
+    "only has the API and the page.",
+)
+@click.option(
+    "--group-size",
+    type=click.IntRange(1, 500),
+    default=GROUP_SIZE,
+    show_default=True,
+    help="Pipelines of one group that share a worker at most.",
 )
 @click.option(
     "--listen",
@@ -106,6 +115,7 @@ def serve(
     database_password: str | None,
     name: str | None,
     capacity: int,
+    group_size: int,
     listen: str,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -133,7 +143,7 @@ def serve(
         host_guard.guard(tuple(allowed["allow_hosts"]))
         own = [path.absolute() for path in (tls_cert, tls_key) if path is not None]
         control = Control(metadata, data_dir, policy_of(allowed, url, own))
-        runner = Runner(own_metadata, data_dir)
+        runner = Runner(own_metadata, data_dir, name, group_size)
         owner = Owner(own_metadata, name, capacity, runner, control.runnable, tell=_tell)
         work = Control(own_metadata, data_dir, control.policy)
         with (
@@ -146,7 +156,7 @@ def serve(
             owner.stop, owner.url = stop, http.url
             if settings is not None:
                 control.sign_on = SignOn(settings, public_url or http.url)
-            _tell(f"server {name} runs up to {capacity} pipelines, and answers at {http.url}")
+            _tell(f"server {name} has up to {capacity} workers, and answers at {http.url}")
             if (token := tokens.first_token(metadata, name)) is not None:
                 _tell(f"sign in with the token {token}\nIt may do everything, and is shown only now.")
             owner.run()

@@ -1,10 +1,10 @@
-"""A server: claims subscriptions, runs their workers, hands them over when it ends.
+"""A server: claims subscriptions, runs them in workers, hands them over when it ends.
 
 Once a second it looks at what it runs:
 
-    a worker has ended                 it reported how; if not, the subscription failed, to be tried again
-    the lease is another's             the worker is killed
-    paused, cancelled or changed       the worker is asked to stop after its batch
+    one has ended, or its worker       it reported how; if not, the subscription failed, to be tried again
+    the lease is another's             it is asked to stop; the worker is killed once all of its leases are
+    paused, cancelled or changed       it is asked to stop after its batch
     room for more                      free subscriptions are claimed, few at a time: other servers take some
 
 While the database does not answer, workers run until their leases end, and kill themselves then.
@@ -27,7 +27,7 @@ from tailrace.control import leases, progress, servers
 from tailrace.control.leases import RENEW_S, Lease
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
-from tailrace.control.runner import Runner
+from tailrace.control.runner import Runner, Running
 from tailrace.control.stages import Desired
 from tailrace.control.subscriptions import Subscription
 from tailrace.errors import ConfigError, ControlError, LeaseLostError, TailraceError, TransientControlError
@@ -35,7 +35,7 @@ from tailrace.errors import ConfigError, ControlError, LeaseLostError, TailraceE
 _log = logging.getLogger(__name__)
 #: Time between two looks, seconds.
 _LOOK_S = 1.0
-#: Subscriptions that are claimed at a look.
+#: Workers that are started at a look.
 _AT_ONCE = 2
 
 
@@ -46,7 +46,7 @@ class Owner:
     Args:
         database: of the control plane.
         name: its name, unique among the servers.
-        capacity: subscriptions that it runs at a time; 0: it runs none.
+        capacity: workers that it has at a time; 0: it runs nothing.
         runner: starts its workers.
         resolve: a subscription's file as it is run here: paths absolute, allowed by the policy.
         url: where its API is; "": it has none.
@@ -96,7 +96,7 @@ class Owner:
             os.getpid(),
             self.url,
             self.capacity,
-            len(self.runner.workers),
+            len(self.runner.running),
             self.stop.is_set(),
             __version__,
         )
@@ -104,39 +104,39 @@ class Owner:
             servers.seen(connection, me)
 
     def _look(self) -> None:
-        for running, code in self.runner.ended():
-            self.tell(f"{running.lease.name}: its worker has ended ({_how(code)})")
+        for running, how in self.runner.ended():
+            self.tell(f"{running.lease.name}: has ended ({how})")
             if running.asked_s is None:
-                self._require_reported(running.lease, code)
+                self._require_reported(running, how)
             else:  # it was to end: that it could not say so before is no failure
                 with self.database.begin() as connection:
                     leases.release(connection, running.lease)
         self._stop_some()
-        room = self.capacity - len(self.runner.workers)
-        if room > 0 and not self.stop.is_set():
+        room = self.runner.room(self.capacity, _AT_ONCE)
+        if not self.stop.is_set() and (room.workers > 0 or any(room.groups.values())):
             with self.database.begin() as connection:
-                taken = leases.claim(connection, self.name, min(room, _AT_ONCE))
+                taken = leases.claim(connection, self.name, room)
             for subscription, lease in taken:
                 self._start(subscription, lease)
 
     def _stop_some(self) -> None:
-        workers = self.runner.workers
-        if not workers:
+        members = self.runner.running
+        if not members:
             return
         of = table.c
         # read in a transaction of its own, which waits for no lock that a worker may hold
         query = select(
             *(of.id, of.owner, of.lease, of.desired, of.version),
             (of.lease_until_us <= now_us()).label("is_over"),
-        ).where(of.id.in_(list(workers)))
+        ).where(of.id.in_(list(members)))
         found = {row.id: row for row in self.database.read(lambda c: c.execute(query).all())}
-        for id_, running in workers.items():
+        for id_, running in members.items():
             row, lease = found.get(id_), running.lease
             if row is None or (row.lease, row.owner) != (lease.number, lease.server):
                 if row is None or row.lease != lease.number:
-                    running.kill()  # else it has just given its lease back
+                    running.lose()  # else it has just given its lease back
             elif row.is_over:  # it should have ended by itself: it hangs
-                running.kill()
+                running.lose()
             elif self.stop.is_set() or row.desired != Desired.RUN or row.version != running.version:
                 running.stop()
 
@@ -150,14 +150,14 @@ class Owner:
         else:
             self.tell(f"{subscription.name}: started, lease {lease.number}")
 
-    def _require_reported(self, lease: Lease, code: int) -> None:
-        """Note that a worker has failed that could not say so: it was killed, or did not start."""
-        printed = self.runner.printed(lease.name).strip().splitlines()
+    def _require_reported(self, running: Running, how: str) -> None:
+        """Note that a subscription has failed whose worker could not say so: it was killed, or never ran."""
+        printed = self.runner.printed(running).strip().splitlines()
         self._fail(
-            lease,
+            running.lease,
             TransientControlError(
-                f"the worker of subscription `{lease.name}` has ended unexpectedly",
-                f"{_how(code)}; it printed last: {printed[-1] if printed else 'nothing'}",
+                f"the worker of subscription `{running.lease.name}` has ended unexpectedly",
+                f"{how}; it printed last: {printed[-1] if printed else 'nothing'}",
                 "it is started again after a pause; if it was killed for want of memory, lower the server's "
                 "--capacity",
                 code="TR-8423",
@@ -179,10 +179,6 @@ def _not_started(error: OSError) -> ControlError:
         "see to room on the disk, memory, and the limits of processes and files",
         code="TR-8424",
     )
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def require_name(name: str) -> str:

@@ -25,7 +25,7 @@ class ServerInfo:
         host: the machine.
         pid: its process.
         url: where its API is; "": it has none.
-        capacity: how many subscriptions it may run at a time.
+        capacity: how many workers it may have at a time, each for a subscription or for those of a group.
         running: how many it runs.
         draining: whether it hands over what it runs, and takes nothing.
         version: of Tailrace.

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from tailrace.config.load import parse_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.control import audit
+from tailrace.control.groups import require_same
 from tailrace.control.metadata.database import now_us
 from tailrace.control.metadata.tables import MOST_NAME, jobs, progress, streams, subscriptions
 from tailrace.control.secrets import require_references
@@ -33,6 +34,7 @@ class Subscription:
         id: its number, never used again.
         name: its name, unique.
         spec: the pipeline file, YAML as it was given.
+        group: subscriptions of the same one share a worker; None: it has a worker of its own.
         version: rises with each change by a user.
         desired: what users ask for.
         stage: what it does.
@@ -50,6 +52,7 @@ class Subscription:
     id: int
     name: str
     spec: str
+    group: str | None
     version: int
     desired: Desired
     stage: Stage
@@ -83,6 +86,7 @@ class SubscriptionFilter:
         stage: in this stage.
         desired: of which this is asked.
         owner: that this server runs.
+        group: of this group.
     """
 
     after: str = ""
@@ -91,6 +95,7 @@ class SubscriptionFilter:
     stage: Stage | None = None
     desired: Desired | None = None
     owner: str | None = None
+    group: str | None = None
 
 
 def create(connection: Connection, actor: str, name: str, spec: str) -> tuple[Subscription, bool]:
@@ -110,7 +115,7 @@ def create(connection: Connection, actor: str, name: str, spec: str) -> tuple[Su
         ControlError: there is another one of this name.
     """
     _check_name(name)
-    _check_spec(spec, name)
+    pipeline = _check_spec(spec, name)
     found = _found(connection, name)
     if found is not None:
         if found.spec == spec:
@@ -121,10 +126,12 @@ def create(connection: Connection, actor: str, name: str, spec: str) -> tuple[Su
             "change it with its version (If-Match), or take another name",
             code="TR-8411",
         )
+    _require_same_settings(connection, name, pipeline)
     connection.execute(
         insert(subscriptions).values(
             name=name,
             spec=spec,
+            group_name=pipeline.settings.group,
             version=1,
             desired=Desired.RUN,
             stage=Stage.REGISTER,
@@ -163,6 +170,7 @@ def select_subscriptions(connection: Connection, selection: SubscriptionFilter) 
         (of.stage, selection.stage),
         (of.desired, selection.desired),
         (of.owner, selection.owner),
+        (of.group_name, selection.group),
     ):
         if value is not None:
             query = query.where(column == value)
@@ -197,10 +205,12 @@ def change_spec(
         ControlError: there is no such subscription, or it has another version.
     """
     before = get(connection, name)
-    _check_spec(spec, name)
+    pipeline = _check_spec(spec, name)
     _check_same_stream(before, spec)
     _require_not_cancelled(before)
-    return _change(connection, actor, "subscription.change", before, version, spec=spec)
+    _require_same_settings(connection, name, pipeline)
+    values = {"spec": spec, "group_name": pipeline.settings.group}
+    return _change(connection, actor, "subscription.change", before, version, **values)
 
 
 def set_desired(
@@ -309,6 +319,7 @@ def subscription_of(row: Row[Any]) -> Subscription:
         row.id,
         row.name,
         row.spec,
+        row.group_name,
         row.version,
         Desired(row.desired),
         Stage(row.stage),
@@ -385,7 +396,19 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_spec(spec: str, name: str) -> None:
+def _require_same_settings(connection: Connection, name: str, pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose settings of Spark are not those of the others of its group."""
+    group = pipeline.settings.group
+    if group is None:
+        return
+    of = subscriptions.c
+    others = select(subscriptions).where(of.group_name == group, of.name != name, of.stage != Stage.CANCELLED)
+    other = connection.execute(others.order_by(of.id).limit(1)).one_or_none()
+    if other is not None:
+        require_same(group, pipeline, subscription_of(other).pipelines()[0])
+
+
+def _check_spec(spec: str, name: str) -> Pipeline:
     pipelines = parse_pipelines(spec, default_name=name)
     require_references(spec)
     given = pipelines[0].named.pipeline if pipelines[0].named else pipelines[0].settings.name
@@ -396,6 +419,7 @@ def _check_spec(spec: str, name: str) -> None:
             "leave it out, or give it the subscription's name",
             code="TR-8416",
         )
+    return pipelines[0]
 
 
 def _check_same_stream(before: Subscription, spec: str) -> None:

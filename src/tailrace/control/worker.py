@@ -1,14 +1,16 @@
-"""A worker: `tailrace run` under a lease. A server starts it, and gives it the lease in its environment.
+"""A worker: a process that runs subscriptions in one Spark session, each under its lease.
 
-    before a batch     its end is put down in the database, which requires the lease
-    after a batch      that all sinks have it, likewise
-    every RENEW_S      the lease is renewed
-    when it may end    the process and all its children are killed, by the worker's own clock
-    once a second      progress is reported: tables that changed, all of them less often if they are many;
-                       at the end, how the run has ended
+A server starts it, tells it which subscriptions to run, and when to stop one:
 
-The worker renews its lease itself: it goes on while its server stands still, and ends when its server has
-ended (the server's end of the pipe on its standard input is closed).
+    ──▶ {"start": {"lease": ..., "file": ...}}    a line each, on standard input, which is a socket
+    ──▶ {"stop": 7}                               after the running batch
+    ◀── {"ended": 7}                              how, it has written into the database
+    ──▶ the end                                   if nothing runs, it ends; else the server has died
+
+Each subscription has a thread, a session of its own in Spark, a log and a printed output. It renews its
+leases itself (`control.held_leases`): it goes on while its server stands still, and is killed when its server
+has ended. A subscription that fails or is stopped leaves the others alone, unless it has taken Spark's JVM
+with it: then the process is killed, and the server starts all of them again.
 """
 
 from __future__ import annotations
@@ -16,24 +18,27 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
+import queue
+import socket
 import sys
 import threading
-import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
 
 from tailrace.config import host_guard
+from tailrace.config.model import Pipeline
 from tailrace.config.secret import Secret
 from tailrace.control import leases, progress
-from tailrace.control.leases import LEASE_S, RENEW_S, Lease
+from tailrace.control.groups import require_same
+from tailrace.control.held_leases import HeldLeases, kill_worker
+from tailrace.control.leases import Lease
 from tailrace.control.metadata.database import ControlDatabase
-from tailrace.control.progress import TableReport
-from tailrace.control.stages import stage_of
-from tailrace.enumerator.offset import StreamOffset
+from tailrace.control.stream_report import StreamReport
 from tailrace.errors import (
     LeaseLostError,
     SourceError,
@@ -41,33 +46,35 @@ from tailrace.errors import (
     TailraceError,
     TransientControlError,
 )
-from tailrace.pipeline.batch_run import BatchRun
-from tailrace.pipeline.spark_report import latest
-from tailrace.pipeline.status import table_statuses
-from tailrace.sinks.base import Written
-from tailrace.sources import registry
+from tailrace.pipeline.file import load_pipelines
+from tailrace.pipeline.host import Host
+from tailrace.pipeline.log_output import LogOutput
+from tailrace.pipeline.run_view import run_with_view
+from tailrace.pipeline.session import session_of
+from tailrace.pipeline.signals import stop_on_signals
+from tailrace.pipeline.source_views import run_with_views
+from tailrace.private import open_private
+from tailrace.spark.jvm import is_stopped
+from tailrace.spark.session import stop_session
+from tailrace.verify.schedule import Verifications
 
 _log = logging.getLogger(__name__)
-#: The variable that makes `tailrace run` a worker.
+#: The variable that tells a worker which database it belongs to.
 VARIABLE = "TAILRACE_LEASE"
 #: How often progress is reported at most, seconds.
 _REPORT_S = 1.0
-#: Rows of tables that are written a second at most, of those whose position alone is new.
-_ROWS_S = 50
-#: How often the worker looks whether its lease may have ended, seconds.
-_LOOK_S = 0.1
-#: Connections of a worker: one for batches, one for renewing, one for reports.
-_CONNECTIONS = 3
-#: What the states of `pipeline.status` are called here.
-_STAGES = {"streaming": "incremental_log", "parked": "failed"}
+#: Connections of a worker to the control plane's database: batches wait for a free one.
+_CONNECTIONS = 4
+#: Size from which on a log is emptied, bytes.
+_LOG_BYTES = 20_000_000
 
 
-def environment(database: ControlDatabase, lease: Lease) -> dict[str, str]:
+def environment(database: ControlDatabase, group: str | None) -> dict[str, str]:
     """The variables of a worker; the password goes as a reference.
 
     Args:
         database: of the control plane.
-        lease: under which it runs.
+        group: of its subscriptions; None: it runs one that is in none.
     """
     return {
         VARIABLE: json.dumps(
@@ -75,284 +82,199 @@ def environment(database: ControlDatabase, lease: Lease) -> dict[str, str]:
                 "url": database.url,
                 "password": None if database.password is None else database.password.text,
                 "literal": database.password is not None and database.password.is_literal,
-                "subscription": lease.subscription_id,
-                "name": lease.name,
-                "server": lease.server,
-                "lease": lease.number,
+                "group": group,
             }
         )
     }
 
 
+def start_command(lease: Lease, home: Path) -> Mapping[str, object]:
+    """What tells a worker to run a subscription.
+
+    Args:
+        lease: its lease.
+        home: the directory of its file and its log.
+    """
+    given = [lease.subscription_id, lease.name, lease.server, lease.number]
+    return {"start": {"lease": given, "home": str(home)}}
+
+
+@dataclass
+class Member:
+    """A subscription that a worker runs.
+
+    Args:
+        lease: its lease.
+        home: the directory of its file and its log.
+    """
+
+    lease: Lease
+    home: Path
+    stop: threading.Event = field(default_factory=threading.Event)
+    streams: list[StreamReport] = field(default_factory=list)
+    is_lost: bool = False
+
+
 class Worker:
-    """Runs under a lease; a context manager round the run.
+    """Runs subscriptions.
 
     Args:
         database: of the control plane.
-        lease: the lease.
+        group: of all of them; None: there is one, in none.
+        channel: the server's end of which tells it what to do.
+        log: where Spark logs, and what belongs to no subscription.
     """
 
-    def __init__(self, database: ControlDatabase, lease: Lease) -> None:
-        self._database = database
-        self._lease = lease
-        #: Set when the run was asked to stop: it then has not read everything.
-        self._stop = threading.Event()
-        self._ended = threading.Event()
-        #: Until when the lease surely holds, by a clock that does not stop while the machine sleeps.
-        self._until_s = _now_s() + LEASE_S
-        self._streams: list[StreamReport] = []
-        self._threads = [
-            threading.Thread(target=work, name=name, daemon=True)
-            for name, work in (
-                ("lease", self._renew),
-                ("lease-end", self._end_with_lease),
-                ("server", self._end_with_server),
-                ("report", self._report),
-            )
-        ]
-
-    @classmethod
-    def from_environment(cls) -> Worker:
-        """The worker that `environment` describes; the children of this process do not inherit that."""
-        host_guard.guard_from_environment()
-        given = json.loads(os.environ.pop(VARIABLE))
-        text = given["password"]
-        password = None if text is None else Secret(text, is_literal=given["literal"])
-        lease = Lease(given["subscription"], given["name"], given["server"], given["lease"])
-        return cls(ControlDatabase(given["url"], password, connections=_CONNECTIONS), lease)
-
-    def stopping(self) -> None:
-        """A stop was requested."""
-        self._stop.set()
-
-    def stream(self, dialect: str, source: str = "") -> StreamReport:
-        """What reports on a stream of the pipeline, and lets its batches through."""
-        found = StreamReport(self._database, self._lease, dialect, source)
-        self._streams.append(found)
-        return found
-
-    def __enter__(self) -> Self:
-        self._renew_once()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self, database: ControlDatabase, group: str | None, channel: socket.socket, log: LogOutput
     ) -> None:
-        self._ended.set()
-        if isinstance(error, LeaseLostError):
-            return
-        try:
-            for stream in self._streams:
-                stream.report(whole=True)
-            with self._database.begin() as connection:
-                if error is None and self._stop.is_set():
-                    leases.release(connection, self._lease)
-                elif error is None or isinstance(error, TablesParkedError):
-                    progress.done(connection, self._lease)
-                else:
-                    told = error if isinstance(error, TailraceError) else _unknown(error)
-                    progress.failed(connection, self._lease, told, retries=told.retryable)
-        except (LeaseLostError, TransientControlError) as failure:  # the lease ends by itself
-            _log.warning("the end of the run could not be reported: %s", failure.message)
-        finally:
-            self._database.close()
+        self._database = database
+        self._group = group
+        self._channel = channel
+        self._log = log
+        self._leases = HeldLeases(database, self._lost)
+        self._lock = threading.Lock()
+        self._members: dict[int, Member] = {}
+        self._to_start = queue.SimpleQueue[Member | None]()
+        self._session: SparkSession | None = None
+        #: The pipeline that the session was started for.
+        self._first: Pipeline | None = None
+        self._ended = threading.Event()
 
-    # ---- lease ----
+    def run(self) -> None:
+        """Run until the server has nothing to do for it."""
+        with ExitStack() as stack:
+            stack.callback(self._database.close)
+            stack.callback(self._leases.close)
+            stack.callback(self._ended.set)
+            stack.enter_context(stop_on_signals(self._stop_all))
+            for work, name in ((self._obey, "server"), (self._report, "report")):
+                threading.Thread(target=work, name=name, daemon=True).start()
+            while (member := self._to_start.get()) is not None:
+                try:
+                    pipelines = load_pipelines(member.home / "pipeline.yaml")
+                    for pipeline in pipelines:
+                        pipeline.require_extras()
+                    session = self._session_for(pipelines)
+                except Exception as error:  # noqa: BLE001 - it is reported
+                    self._finish(member, error)
+                    continue
+                threading.Thread(
+                    target=self._run,
+                    args=(member, pipelines, session),
+                    name=f"subscription-{member.lease.name}",
+                    daemon=True,
+                ).start()
+            if self._session is not None:
+                stop_session(self._session)
 
-    def _renew(self) -> None:
-        while not self._ended.wait(RENEW_S):
+    def _session_for(self, pipelines: Sequence[Pipeline]) -> SparkSession:
+        """The session that all share.
+
+        Raises:
+            ConfigError: it cannot be started, or lacks what this pipeline needs.
+        """
+        pipeline = pipelines[0]
+        if self._session is None or self._first is None:
+            shared = self._group is not None or len(pipelines) > 1
+            name = self._group or (pipeline.named.pipeline if pipeline.named else pipeline.settings.name)
+            self._session = session_of(pipeline, name, self._log.file, shared=shared)
+            self._first = pipeline
+        elif self._group is not None:
+            require_same(self._group, pipeline, self._first)
+        return self._session
+
+    def _run(self, member: Member, pipelines: Sequence[Pipeline], session: SparkSession) -> None:
+        error = None
+        with (
+            self._log.of(member.home / "tailrace.log"),
+            open(member.home / "worker.out", "a", encoding="utf-8", opener=open_private) as printed,
+        ):
+
+            def stream(dialect: str, source: str = "") -> StreamReport:
+                made = StreamReport(self._database, member.lease, dialect, source)
+                member.streams.append(made)
+                return made
+
+            console = Console(file=printed, width=120)
+            host = Host(session, member.stop, console, stream)
             try:
-                self._renew_once()
-            except TransientControlError as error:
-                _log.warning("the lease could not be renewed: %s", error.message)
-            except LeaseLostError as error:
-                self._kill(str(error))
+                if pipelines[0].named is not None:
+                    run_with_views(pipelines, None, Verifications, host=host)
+                else:
+                    run_with_view(pipelines[0], None, Verifications, host=host)
+            except BaseException as failure:  # noqa: BLE001 - it is reported
+                error = failure
+                _log.error("the pipeline has ended", exc_info=failure)
+                console.print(str(failure) if isinstance(failure, TailraceError) else type(failure).__name__)
+            self._finish(member, error)
 
-    def _renew_once(self) -> None:
-        sent_s = _now_s()
+    def _finish(self, member: Member, error: BaseException | None) -> None:
+        """Report how a subscription's run has ended."""
+        if error is not None and self._session is not None and is_stopped(self._session):
+            kill_worker("Spark has ended")
+        self._leases.remove(member.lease)
+        if not (member.is_lost or isinstance(error, LeaseLostError)):
+            try:
+                self._report_end(member, error)
+            except (LeaseLostError, TransientControlError) as failure:  # the lease ends by itself
+                _log.warning("the end of the run could not be reported: %s", failure.message)
+        with self._lock, suppress(OSError):  # the server has died: `_obey` finds out
+            del self._members[member.lease.subscription_id]
+            self._channel.sendall(json.dumps({"ended": member.lease.subscription_id}).encode() + b"\n")
+
+    def _report_end(self, member: Member, error: BaseException | None) -> None:
+        for stream in member.streams:
+            stream.report(whole=True)
         with self._database.begin() as connection:
-            lost = leases.renew(connection, [self._lease])
-        if lost and not self._ended.is_set():
-            raise leases.lost(self._lease)
-        self._until_s = sent_s + LEASE_S
+            if error is None and member.stop.is_set():
+                leases.release(connection, member.lease)
+            elif error is None or isinstance(error, TablesParkedError):
+                progress.done(connection, member.lease)
+            else:
+                told = error if isinstance(error, TailraceError) else _unknown(error)
+                progress.failed(connection, member.lease, told, retries=told.retryable)
 
-    def _end_with_lease(self) -> None:
-        while not self._ended.wait(_LOOK_S):
-            if _now_s() >= self._until_s:
-                self._kill("the lease could not be renewed in time")
+    # ---- the server ----
 
-    def _end_with_server(self) -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        if not self._ended.is_set():
-            self._kill("the server has ended")
+    def _obey(self) -> None:
+        """Do what the server says."""
+        with self._channel.makefile("r", encoding="utf-8") as lines:
+            for line in lines:
+                given = json.loads(line)
+                if "start" in given:
+                    start = given["start"]
+                    member = Member(Lease(*start["lease"]), Path(start["home"]))
+                    with self._lock:
+                        self._members[member.lease.subscription_id] = member
+                    self._leases.add(member.lease)
+                    self._to_start.put(member)
+                elif (stopped := self._members.get(given["stop"])) is not None:
+                    stopped.stop.set()
+        if self._members:
+            kill_worker("the server has ended")
+        self._to_start.put(None)
 
-    def _kill(self, why: str) -> None:
-        """End at once: whoever owns the subscription now writes the running batch again."""
-        _log.error("killed: %s", why)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+    def _stop_all(self) -> None:
+        for member in list(self._members.values()):
+            member.stop.set()
 
-    # ---- progress ----
+    def _lost(self, lease: Lease) -> None:
+        member = self._members.get(lease.subscription_id)
+        if member is not None and member.lease == lease:
+            member.is_lost = True
+            member.stop.set()
 
     def _report(self) -> None:
         while not self._ended.wait(_REPORT_S):
-            for stream in self._streams:
+            for member in list(self._members.values()):
                 try:
-                    stream.report()
-                except TransientControlError as error:
+                    for stream in list(member.streams):
+                        stream.report()
+                except LeaseLostError:
+                    self._leases.lose({member.lease})
+                except TailraceError as error:
                     _log.warning("progress could not be reported: %s", error.message)
-                except LeaseLostError as error:
-                    self._kill(str(error))
-
-
-class StreamReport:
-    """Reports on one stream and lets its batches through: a `Watcher` and a `Fence`.
-
-    Args:
-        database: of the control plane.
-        lease: under which the stream runs.
-        dialect: the source's database.
-        source: one of the file's `sources`; "": it has one.
-    """
-
-    def __init__(self, database: ControlDatabase, lease: Lease, dialect: str, source: str) -> None:
-        self._database = database
-        self._lease = lease
-        self._position = registry.position_type(dialect)
-        self._source = source
-        self._lock = threading.Lock()
-        self._news: tuple[StreamOffset, int | None] | None = None
-        self._changes = Counter[str]()
-        #: The tables as they were reported last, but for their positions; when all of them were.
-        self._told: dict[str, TableReport] = {}
-        self._whole_s = float("-inf")
-        self._before = self._found_changes()
-        #: Why the stream does not go on, and whether the database has that, not what an earlier worker put.
-        self._trouble: Mapping[str, Any] | None = None
-        self._is_trouble_told = False
-
-    @property
-    def lease(self) -> int:
-        """See `Fence`."""
-        return self._lease.in_targets
-
-    def begin(self, batch_id: int, end: Mapping[str, Any]) -> None:
-        """See `Fence`."""
-        text = json.dumps(end, sort_keys=True, separators=(",", ":"))
-        with self._database.begin() as connection:
-            leases.begin_batch(connection, self._lease, self._source, batch_id, text)
-
-    def end(self, batch_id: int) -> None:
-        """See `Fence`."""
-        with self._database.begin() as connection:
-            leases.end_batch(connection, self._lease, self._source, batch_id)
-
-    def on_progress(self, progress: Mapping[str, Any]) -> None:
-        """See `Watcher`."""
-        sources = progress.get("sources") or [{}]
-        end = sources[0].get("endOffset")
-        found = json.loads(end) if isinstance(end, str) else end
-        if found and found.get("log"):
-            with self._lock:
-                said = latest(progress)
-                self._news = StreamOffset.from_json(found), said.get("complete_us")
-                self._note_trouble(said.get("unanswered"))
-
-    def on_written(self, batch_id: int, written: list[Written]) -> None:  # noqa: ARG002
-        """See `Watcher`."""
-        with self._lock:
-            self._changes.update({str(part.table): part.changes for part in written})
-
-    def on_batch(self, run: BatchRun) -> None:
-        """See `Watcher`."""
-
-    def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
-        """See `Watcher`."""
-        with self._lock:
-            self._note_trouble(error.json_values())
-
-    def on_step(self, step: str) -> None:
-        """See `Watcher`."""
-
-    def on_notice(self, text: str) -> None:
-        """See `Watcher`."""
-
-    def report(self, *, whole: bool = False) -> None:
-        """Write what is new into the database.
-
-        Args:
-            whole: whether to write all tables, however many they are.
-
-        Raises:
-            LeaseLostError: another server may run the subscription.
-            TransientControlError: the database does not answer; the next report has it.
-        """
-        with self._lock:
-            news, changes = self._news, dict(self._changes)
-            trouble, is_told = self._trouble, self._is_trouble_told
-        if not is_told and (trouble is not None or news is not None):
-            with self._database.begin() as connection:
-                progress.in_trouble(connection, self._lease, trouble)
-            with self._lock:
-                self._is_trouble_told = self._trouble is trouble
-        if news is None:
-            return
-        offset, complete_us = news
-        assert offset.log is not None
-        position = str(self._position.from_json(offset.log))
-        tables = [
-            TableReport(
-                table.name,
-                _STAGES.get(table.state, table.state),
-                _last_key(offset, table.name),
-                table.rows,
-                table.estimated,
-                position,
-                table.complete_us,
-                self._before.get(table.name, 0) + changes.get(table.name, 0),
-                None if table.parked is None else asdict(table.parked.reason),
-            )
-            for table in table_statuses(offset, complete_us)
-        ]
-        now_s = _now_s()
-        is_whole = whole or now_s - self._whole_s >= len(tables) / _ROWS_S
-        told = {table.table: replace(table, position=None, complete_us=None) for table in tables}
-        changed = {name for name, table in told.items() if is_whole or self._told.get(name) != table}
-        with self._database.begin() as connection:
-            progress.report(
-                connection,
-                self._lease,
-                stage_of(offset),
-                tables,
-                self._source,
-                changed=changed,
-                trouble=trouble,
-            )
-        self._told = told
-        if not is_whole:
-            return
-        self._whole_s = now_s
-        with self._lock:
-            if self._news is news:
-                self._news = None
-
-    def _note_trouble(self, trouble: Mapping[str, Any] | None) -> None:
-        if trouble != self._trouble:
-            self._trouble, self._is_trouble_told = trouble, False
-
-    def _found_changes(self) -> dict[str, int]:
-        """The changes that earlier runs have written, by table."""
-        found = self._database.read(lambda c: progress.tables_of(c, self._lease.subscription_id))
-        return {table.table: table.changes for table in found if table.source == self._source}
-
-
-def _last_key(offset: StreamOffset, table: str) -> str | None:
-    held = offset.tables.get(table)
-    if held is None and table in offset.again and not offset.again[table].done:
-        held = offset.again[table].progress
-    return None if held is None or held.cursor is None else json.dumps(held.to_json()["c"], default=str)
 
 
 def _unknown(error: BaseException) -> TailraceError:
@@ -365,6 +287,20 @@ def _unknown(error: BaseException) -> TailraceError:
     )
 
 
-def _now_s() -> float:
-    """Seconds of a clock that neither jumps nor stops while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+def main() -> None:
+    """Run as a server's worker: its log file is the argument."""
+    host_guard.guard_from_environment()
+    given = json.loads(os.environ.pop(VARIABLE))  # the children of this process do not inherit it
+    text = given["password"]
+    password = None if text is None else Secret(text, is_literal=given["literal"])
+    database = ControlDatabase(given["url"], password, connections=_CONNECTIONS)
+    channel = socket.socket(fileno=os.dup(0))
+    with Path(os.devnull).open("rb") as nothing:  # children read no commands
+        os.dup2(nothing.fileno(), 0)
+    path = Path(sys.argv[1])
+    with LogOutput(path, given["group"] or "", is_json=False, max_bytes=_LOG_BYTES) as log:
+        Worker(database, given["group"], channel, log).run()
+
+
+if __name__ == "__main__":
+    main()

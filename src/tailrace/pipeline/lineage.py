@@ -56,6 +56,7 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.datasets import DatasetName, holds_rows, source_dataset, target_dataset
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.pipeline.progress import schema_changes
 from tailrace.pipeline.tables_in_force import with_tables_in_force
 from tailrace.printable import printable
@@ -107,7 +108,7 @@ class Lineage:
         self._asks = True
         self._has_failed = False
         self._waiting: queue.SimpleQueue[tuple[RunState, str | None]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="lineage", daemon=True)
+        self._thread = threading.Thread(target=in_this_log(self._run), name="lineage", daemon=True)
 
     def __enter__(self) -> Lineage:
         self._waiting.put((RunState.START, None))

@@ -9,6 +9,9 @@ are known. Several processes write the file, all at its end: Spark's JVM, its Py
 (`spark.log_records`) and this one. So it is not renamed when it is full: its content is copied to `<file>.1`,
 whose former content moves on to `<file>.2`, and the file is emptied. What processes print outside of any log
 goes to the file, too; with JSON to `<file>.out`.
+
+Where a process runs several pipelines (`pipeline.host`), each has a file of its own for what its threads log;
+what Spark and its Python processes log is in the file of the process.
 """
 
 from __future__ import annotations
@@ -17,20 +20,41 @@ import logging
 import os
 import shutil
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from tailrace.errors import ConfigError
 from tailrace.private import open_private
 from tailrace.spark import log_records
 from tailrace.spark.launch import SparkLog
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 #: Former contents that are kept.
 KEPT = 3
 #: How often the size is looked at, seconds.
 _LOOK_S = 5.0
+#: In threads of a pipeline that has a log of its own in this process: which one it is.
+_OWN: ContextVar[object | None] = ContextVar("tailrace_log", default=None)
+
+
+def in_this_log(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`work`, to be called by another thread, whose records go where those of this thread go.
+
+    One thread at a time may call it.
+    """
+    context = copy_context()
+
+    def called(*given: _P.args, **named: _P.kwargs) -> _R:
+        return context.run(work, *given, **named)
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,7 @@ class LogOutput:
         fields = {"pipeline": pipeline}
         #: For Spark's JVM.
         self.file = SparkLog(path, fields if is_json else None, rolls=False)
+        self._most = max_bytes
         self._rotated = [RotatedFile(file, max_bytes) for file in {path, self.file.output}]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._rotate, name="log", daemon=True)
@@ -97,9 +122,10 @@ class LogOutput:
                 "name another one with `--log-file`; by default, it is next to the checkpoint",
                 code="TR-1201",
             ) from None
+        handler = log_records.handler(path, fields if is_json else None)
+        handler.addFilter(lambda _: _OWN.get() is None)
         # py4j reports each failed call
-        handlers = [log_records.handler(path, fields if is_json else None)]
-        logging.basicConfig(level=logging.WARNING, handlers=handlers)
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
     def __enter__(self) -> LogOutput:
         self._thread.start()
@@ -110,6 +136,29 @@ class LogOutput:
     ) -> None:
         self._ended.set()
         self._thread.join()
+
+    @contextmanager
+    def of(self, path: Path) -> Iterator[None]:
+        """In this context, what this thread logs goes to another file; `in_this_log` takes it along.
+
+        Args:
+            path: the file; may be this log's own.
+        """
+        own = object()
+        handler = log_records.handler(path, None)
+        handler.addFilter(lambda _: _OWN.get() is own)
+        rotated = RotatedFile(path, self._most)
+        if path != self.file.path:
+            self._rotated = [*self._rotated, rotated]
+        logging.getLogger().addHandler(handler)
+        token = _OWN.set(own)
+        try:
+            yield
+        finally:
+            _OWN.reset(token)
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+            self._rotated = [file for file in self._rotated if file is not rotated]
 
     def _rotate(self) -> None:
         while not self._ended.wait(_LOOK_S):

@@ -22,6 +22,7 @@ from typing import Protocol
 from tailrace.config.notifications import NotificationSettings, is_http
 from tailrace.config.secret import resolve_all
 from tailrace.errors import ConfigError
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.pipeline.notifications import Notification
 from tailrace.printable import printable
 from tailrace.private import make_private_directory, open_private
@@ -240,7 +241,9 @@ class Apart:
         self._waiting: queue.Queue[tuple[int, Notification, str]] = queue.Queue(_MOST_WAITING)
         self._closing = threading.Event()
         self._is_told = False
-        self._thread = threading.Thread(target=self._run, name=f"notify-{channel.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=in_this_log(self._run), name=f"notify-{channel.name}", daemon=True
+        )
         self._thread.start()
 
     def send(self, batch: int, notifications: Sequence[tuple[Notification, str]]) -> None:

@@ -14,9 +14,11 @@ progress                pipeline.progress, pipeline.view
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
@@ -28,6 +30,7 @@ from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
+from tailrace.pipeline.session import session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.pipeline.tables_in_force import with_tables_in_force
@@ -37,7 +40,7 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.checkpoint import Checkpoint, Directory, absolute, is_local
 from tailrace.spark.launch import SparkLog
-from tailrace.spark.session import spark_session, stop_session
+from tailrace.spark.session import stop_session
 
 
 def run(
@@ -47,6 +50,7 @@ def run(
     log_file: Path | SparkLog | None = None,
     *,
     fence: Fence | None = None,
+    session: SparkSession | None = None,
 ) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
@@ -56,6 +60,7 @@ def run(
         stop: set it to stop after the running batch.
         log_file: the file for Spark's warnings; None: the terminal.
         fence: lets each batch through; None: nobody else runs the pipeline.
+        session: the session to use; None: one that is stopped in the end.
 
     Raises:
         ConfigError: two tables would be mixed in one target, or a directory cannot be created.
@@ -66,7 +71,8 @@ def run(
     make_directories(pipeline)
     try:
         with RunNotes(absolute(pipeline.checkpoint)) as notes:
-            _run(pipeline, Watchers((watcher, notes)), stop, log_file, fence or Open())
+            watchers = Watchers((watcher, notes))
+            _run(pipeline, watchers, stop, log_file, fence=fence or Open(), session=session)
     except TailraceError as error:
         if (on_failure := pipeline.settings.on_failure) is not None:
             tell_failure(on_failure, pipeline.settings.name, error, watcher.on_notice)
@@ -78,35 +84,26 @@ def _run(
     watcher: Watcher,
     stop: threading.Event,
     log_file: Path | SparkLog | None,
+    *,
     fence: Fence,
+    session: SparkSession | None,
 ) -> None:
     watcher.on_step("checking the source")
     tables = captured_tables(pipeline)
     for finding in shard_findings(pipeline, tables):
         watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
-    watcher.on_step("starting Spark")
-    settings = pipeline.settings
-    session = spark_session(
-        settings.name,
-        source=pipeline.source.dialect,
-        delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
-        paths=pipeline.paths,
-        master=settings.master,
-        parallelism=settings.parallelism,
-        log_file=log_file,
-        extra_conf=settings.spark,
-    )
-    sink = make_sinks(pipeline, lease=fence.lease)
-    try:
-        with code_for_tasks(session, pipeline.functions_path):
-            Functions(pipeline.functions).require(session)
-            sink.claim(tables)
-            Supervisor(
-                lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop, tables, fence
-            ).run()
-    finally:
-        sink.close()
-        stop_session(session)
+    with ExitStack() as stack:
+        if session is None:
+            watcher.on_step("starting Spark")
+            session = session_of(pipeline, pipeline.settings.name, log_file)
+            stack.callback(stop_session, session)
+        own = session
+        sink = make_sinks(pipeline, lease=fence.lease)
+        stack.callback(sink.close)
+        stack.enter_context(code_for_tasks(own, pipeline.functions_path))
+        Functions(pipeline.functions).require(own)
+        sink.claim(tables)
+        Supervisor(lambda: read_cells(own, pipeline), pipeline, sink, watcher, stop, tables, fence).run()
 
 
 def _require_no_sources(checkpoint: str) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings
 from tailrace.errors import StateError, TablesParkedError, TailraceError, coded
 from tailrace.model.table import TableId
 from tailrace.pipeline.fence import Fence, Open
@@ -24,6 +23,7 @@ from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.run import captured_tables, make_directories
 from tailrace.pipeline.run_state import RunNotes
+from tailrace.pipeline.session import session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.pipeline.watchers import Watchers
@@ -32,7 +32,7 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.sinks.shared_targets import SharedTargets
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.launch import SparkLog
-from tailrace.spark.session import spark_session, stop_session
+from tailrace.spark.session import stop_session
 
 
 @dataclass
@@ -166,7 +166,7 @@ def run_sources(
         for each in runs:
             each.watcher.on_step("starting Spark")
         if session is None:
-            session = _session(pipelines, log_file)
+            session = session_of(pipelines[0], named.pipeline, log_file, shared=True)
             stack.callback(stop_session, session)
         for each in runs:
             stack.callback(each.sink.close)
@@ -185,21 +185,6 @@ def _run_all(runs: Sequence[SourceRun], session: SparkSession, stop: threading.E
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _session(pipelines: Sequence[Pipeline], log_file: Path | SparkLog | None) -> SparkSession:
-    first, named = pipelines[0], pipelines[0].named
-    assert named is not None
-    return spark_session(
-        named.pipeline,
-        source=first.source.dialect,
-        delta=any(isinstance(sink, DeltaSettings) for sink in first.sinks),
-        paths=first.paths,
-        master=first.settings.master,
-        parallelism=first.settings.parallelism,
-        log_file=log_file,
-        extra_conf={"spark.scheduler.mode": "FAIR", **first.settings.spark},
-    )
 
 
 def require_no_single_source(checkpoint: str) -> None:

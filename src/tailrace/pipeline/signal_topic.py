@@ -20,6 +20,7 @@ from tailrace.config.kafka import KafkaSettings
 from tailrace.config.model import Pipeline
 from tailrace.model.signal import MOST_DATA
 from tailrace.pipeline.kafka_access import kafka_settings
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.printable import printable
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.requests import RequestDirectory, requests_path
@@ -58,7 +59,7 @@ class SignalTopic:
         self._positions = self._read_positions()
         self._stop = threading.Event()
         self._is_told = False
-        self._thread = threading.Thread(target=self._run, name="signal-topic", daemon=True)
+        self._thread = threading.Thread(target=in_this_log(self._run), name="signal-topic", daemon=True)
 
     def __enter__(self) -> SignalTopic:
         self._thread.start()

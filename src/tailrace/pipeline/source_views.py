@@ -19,6 +19,7 @@ from tailrace.config.sinks import ConsoleSettings
 from tailrace.model.paths import file_name
 from tailrace.pipeline.event_log import EventLog
 from tailrace.pipeline.fence import Fence
+from tailrace.pipeline.host import Host
 from tailrace.pipeline.log_output import LogOutput
 from tailrace.pipeline.metrics import Metrics, MetricsServer
 from tailrace.pipeline.notifications import Notification
@@ -45,20 +46,6 @@ class Beside(Watcher, Protocol):
         """The streams have ended; do what is left. May raise an error."""
 
 
-class ControlledStream(Watcher, Fence, Protocol):
-    """What lets the batches of a source through, and reports on them."""
-
-
-class RunControl(Protocol):
-    """What says whether this process may run the pipeline, see `control.worker`."""
-
-    def stopping(self) -> None:
-        """A stop was requested."""
-
-    def stream(self, dialect: str, source: str = "") -> ControlledStream:
-        """What belongs to the stream of a source."""
-
-
 class MakeBeside(Protocol):
     """Makes what runs beside the stream of a source, see `verify.schedule.Verifications`."""
 
@@ -78,9 +65,9 @@ def run_with_views(
     log_file: Path | None,
     beside: MakeBeside,
     *,
-    is_json: bool,
-    log_max_size: int,
-    control: RunControl | None = None,
+    is_json: bool = False,
+    log_max_size: int = 0,
+    host: Host | None = None,
 ) -> None:
     """Run a pipeline with several sources, and show what it does.
 
@@ -90,7 +77,7 @@ def run_with_views(
         beside: makes what compares the tables of each source.
         is_json: whether the log is JSON.
         log_max_size: the size from which on the log file is emptied, bytes.
-        control: says whether this process may run the pipeline; None: nobody else runs it.
+        host: the process that runs it beside others, and has a log of its own; None: this process is for it.
 
     Raises:
         TailraceError: see `run_sources`.
@@ -99,15 +86,20 @@ def run_with_views(
     assert named is not None
     for pipeline in pipelines:
         make_directories(pipeline)
-    console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in first.sinks))
     with ExitStack() as stack:
-        log = LogOutput(
-            log_file or _log_file(named.checkpoint, named.pipeline),
-            named.pipeline,
-            is_json=is_json,
-            max_bytes=log_max_size,
-        )
-        stack.enter_context(log)
+        log = None
+        if host is None:
+            console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in first.sinks))
+            log = stack.enter_context(
+                LogOutput(
+                    log_file or _log_file(named.checkpoint, named.pipeline),
+                    named.pipeline,
+                    is_json=is_json,
+                    max_bytes=log_max_size,
+                )
+            )
+        else:
+            console = host.console
         metrics = {p.source_name: Metrics(named.pipeline, p.source.dialect) for p in pipelines}
         if (address := first.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, MetricsOfSources(named.pipeline, metrics)))
@@ -117,13 +109,10 @@ def run_with_views(
             )
             for p in pipelines
         }
-
-        def stopping() -> None:
-            views[first.source_name].stopping()
-            if control is not None:
-                control.stopping()
-
-        stop = stack.enter_context(stop_on_signals(stopping))
+        if host is None:
+            stop = stack.enter_context(stop_on_signals(views[first.source_name].stopping))
+        else:
+            stop = host.stop
         watchers, comparisons = {}, []
         fences: dict[str, Fence] = {}
         for pipeline in pipelines:
@@ -137,12 +126,13 @@ def run_with_views(
             each = beside(pipeline, tell, notifier.send, metrics[name].on_comparisons, stop)
             comparisons.append(stack.enter_context(each))
             watching: list[Watcher] = [view, metrics[name], notifier, events, each]
-            if control is not None:
-                stream = control.stream(pipeline.source.dialect, name)
+            if host is not None:
+                stream = host.stream(pipeline.source.dialect, name)
                 fences[name] = stream
                 watching.append(stream)
             watchers[name] = Watchers(watching)
-        run_sources(pipelines, watchers, stop, log.file, fences=fences)
+        session = None if host is None else host.session
+        run_sources(pipelines, watchers, stop, None if log is None else log.file, session, fences=fences)
         for each in comparisons:
             each.finish()
 

@@ -47,6 +47,7 @@ from tailrace.pipeline.causes import cause_of, is_of_rows
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.held_snapshot import HeldSnapshot
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.older_checkpoint import require_newest
 from tailrace.pipeline.parked_sinks import ParkedSinks
@@ -78,7 +79,8 @@ _TRANSIENT = frozenset(
 )
 #: Hadoop's setting of the permissions that new files lack.
 _UMASK = "fs.permissions.umask-mode"
-_POLL_S = 0.25
+#: How often a stream is looked at, seconds: less and less often, while it has no news.
+_POLL_S, _IDLE_POLL_S, _SLOWER = 0.25, 1.0, 1.2
 #: How long Spark may take to record a batch as done after the sink has it.
 _COMMIT_S = 10.0
 
@@ -386,10 +388,11 @@ class Supervisor:
             return
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
-        seen, planned = "", 0
+        seen, planned, pause_s = "", 0, _POLL_S
         idle = _idle(query) if _ends_when_idle(self.pipeline) else threading.Event()
-        while query.isActive and not (gate.ended or idle.is_set()) and not self.stop.wait(_POLL_S):
-            seen = self._report(query, seen, parking, sinks)
+        while query.isActive and not (gate.ended or idle.is_set()) and not self.stop.wait(pause_s):
+            before, seen = seen, self._report(query, seen, parking, sinks)
+            pause_s = _POLL_S if seen != before else min(_SLOWER * pause_s, _IDLE_POLL_S)
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
             steps = bool(seen) + (gate.written is not None)
@@ -419,7 +422,7 @@ class Supervisor:
         settings = self.pipeline.settings
         try:
             cells = self.read()
-            writer = cells.writeStream.queryName(settings.name).foreachBatch(gate)
+            writer = cells.writeStream.queryName(settings.name).foreachBatch(in_this_log(gate))
             writer = writer.option("checkpointLocation", self.pipeline.checkpoint)
             match settings.trigger:
                 case TriggerMode.AVAILABLE_NOW if IS_LIMITED:

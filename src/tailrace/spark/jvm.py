@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
@@ -208,6 +209,14 @@ def end_planners(session: SparkSession) -> None:
         entry = entries.next()
         if f",{_PLANNERS}" in str(entry._1().toString()):
             entry._2().stop()
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether the session's Spark has ended, or its JVM; PySpark does not tell."""
+    try:
+        return bool(session._jsparkSession.sparkContext().isStopped())
+    except (Py4JError, ConnectionError):
+        return True
 
 
 def executors(session: SparkSession) -> frozenset[str]:

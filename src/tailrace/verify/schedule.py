@@ -35,6 +35,7 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.pipeline.absent_sinks import sink_key
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.job_answers import is_job
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.pipeline.notifications import SIGNAL, VERIFICATION, Notification
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.parked_sinks import parked_sinks
@@ -112,7 +113,7 @@ class Verifications:
         self._worker: Any = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="verify", daemon=True)
+        self._thread = threading.Thread(target=in_this_log(self._loop), name="verify", daemon=True)
 
     # ---- the run -------------------------------------------------------------------------------------
 

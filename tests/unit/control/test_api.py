@@ -369,7 +369,7 @@ def test_readiness_follows_the_database(api: Api) -> None:
 def test_metrics_tell_stages_and_lag(api: Api) -> None:
     create(api.client())
     with api.control.database.begin() as connection:
-        [(_, lease)] = leases.claim(connection, "s1", 1)
+        [(_, lease)] = leases.claim(connection, "s1", leases.Room(1))
         now = connection.exec_driver_sql("SELECT CAST((julianday('now') - 2440587.5) * 86400 AS INTEGER)")
         complete_us = (now.scalar_one() - 60) * 1_000_000
         table = TableReport("shop.orders", "incremental_log", complete_us=complete_us, changes=7)

@@ -137,7 +137,7 @@ def own(control: Control, server: str = "s1") -> JobExecutor:
     """The server, which now owns the subscription."""
     with control.database.begin() as connection:
         connection.execute(update(table).values(lease_until_us=now_us() - 1))
-        assert leases.claim(connection, server, 1)
+        assert leases.claim(connection, server, leases.Room(1))
     return JobExecutor(control, server)
 
 

@@ -69,7 +69,7 @@ class ControlPlane(RuleBasedStateMachine):
             if model.owner is None and model.desired is Desired.RUN and not model.waits
         }
         with self.database.begin() as connection:
-            taken = [lease for _, lease in leases.claim(connection, server, most)]
+            taken = [lease for _, lease in leases.claim(connection, server, leases.Room(most))]
         assert {lease.name for lease in taken} <= free
         assert len(taken) == min(most, len(free))
         for lease in taken:

@@ -81,7 +81,7 @@ def test_subscription_that_is_to_run_or_is_run_keeps_its_offset(control: Control
     refused(control, moved(end, 400), "TR-8487")
     assert put(control, moved(end, 400), dry_run=True).kept is None
     with control.database.begin() as connection:
-        ((_, lease),) = leases.claim(connection, "s1", 1)
+        ((_, lease),) = leases.claim(connection, "s1", leases.Room(1))
     control.ask("ann", "shop", Desired.PAUSE)
     refused(control, moved(end, 400), "TR-8487")  # its worker has not ended yet
     assert position(control) == 500
@@ -95,7 +95,7 @@ def test_owner_that_hangs_cannot_go_on_behind_another_offset(control: Control) -
     end = add_batch(control, 0, 500)
     control.ask("ann", "shop", Desired.RUN)
     with control.database.begin() as connection:
-        ((_, lease),) = leases.claim(connection, "s1", 1)
+        ((_, lease),) = leases.claim(connection, "s1", leases.Room(1))
     control.ask("ann", "shop", Desired.PAUSE)
     with control.database.begin() as connection:
         connection.execute(update(table).values(lease_until_us=now_us() - 1))
@@ -120,12 +120,12 @@ def test_nobody_begins_to_run_it_meanwhile(control: Control, monkeypatch: pytest
         assert checking.wait(20)
         control.ask("ann", "shop", Desired.RUN)
         with control.database.begin() as connection:
-            assert leases.claim(connection, "s1", 1) == []
+            assert leases.claim(connection, "s1", leases.Room(1)) == []
         refused(control, moved(end, 300), "TR-8487")
         go_on.set()
         assert setting.result(20).kept == "offsets.before/0.0"
     with control.database.begin() as connection:
-        ((found, lease),) = leases.claim(connection, "s1", 1)
+        ((found, lease),) = leases.claim(connection, "s1", leases.Room(1))
         assert lease.number == 2
     assert found.owner == "s1"
     assert position(control) == 400

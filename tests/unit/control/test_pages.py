@@ -259,7 +259,7 @@ def test_hostile_text_is_shown_as_text(database: ControlDatabase) -> None:
     create(database, "shop")
     error = {"code": HOSTILE, "message": HOSTILE, "detail": HOSTILE, "hint": f"{HOSTILE}\nsecond line"}
     with database.begin() as connection:
-        ((_, lease),) = leases.claim(connection, "s", 1)
+        ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         found = [
             TableReport(HOSTILE, "failed", error=error),
             TableReport(f"a{HOSTILE}", "snapshot", rows=1, estimated=2, source=HOSTILE),
@@ -349,7 +349,7 @@ def test_500_tables_come_by_the_page_parked_ones_first(database: ControlDatabase
         "shop.t321", "failed", error={"message": "m", "code": "TR-1", "detail": None, "hint": None}
     )
     with database.begin() as connection:
-        ((_, lease),) = leases.claim(connection, "s", 1)
+        ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         progress.report(connection, lease, Stage.INCREMENTAL_LOG, found)
     seen: list[str] = []
     with browsing(database, Scope.READ) as browser:

@@ -144,6 +144,7 @@ class SubscriptionOut(BaseModel):
 
     name: str
     spec: str
+    group: str | None = Field(description="`pipeline.group` of the file.")
     version: int
     desired: Desired
     stage: Stage

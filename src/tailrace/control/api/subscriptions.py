@@ -44,9 +44,12 @@ def list_subscriptions(
     stage: Stage | None = None,
     desired: Desired | None = None,
     owner: Annotated[Text | None, Query(description="That this server runs.")] = None,
+    group: Annotated[Text | None, Query(description="Of this group.")] = None,
 ) -> SubscriptionPage:
     """Subscriptions in the order of their names."""
-    selection = SubscriptionFilter(after, limit + 1, text=text, stage=stage, desired=desired, owner=owner)
+    selection = SubscriptionFilter(
+        after, limit + 1, text=text, stage=stage, desired=desired, owner=owner, group=group
+    )
     found = control.database.read(lambda connection: select_subscriptions(connection, selection))
     items = [SubscriptionOut.of(one) for one in found[:limit]]
     return SubscriptionPage(items=items, next=items[-1].name if len(found) > limit else None)

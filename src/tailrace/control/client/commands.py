@@ -109,12 +109,14 @@ def _print_plan(
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
 @click.option("--stage", help="Only those in this stage.")
+@click.option("--group", help="Only those of this group.")
 @_json_option
 @client_options
-def get(name: str | None, *, stage: str | None, as_json: bool, **where: Any) -> None:
+def get(name: str | None, *, stage: str | None, group: str | None, as_json: bool, **where: Any) -> None:
     """List subscriptions, or show one."""
     api = client(**where)
-    found = list(api.subscriptions(stage=stage)) if name is None else [api.get(of_subscription(name))]
+    listed = api.subscriptions(stage=stage, group=group) if name is None else [api.get(of_subscription(name))]
+    found = list(listed)
     if as_json:
         click.echo(json.dumps(found if name is None else found[0]))
         return
@@ -146,7 +148,7 @@ def describe(name: str, *, as_json: bool, **where: Any) -> None:
     if as_json:
         click.echo(json.dumps({**found, "tables": tables, "events": events}))
         return
-    for label in ("name", "stage", "desired", "owner", "version", "failures"):
+    for label in ("name", "group", "stage", "desired", "owner", "version", "failures"):
         click.echo(f"{label:9} {printable(str(found[label] if found[label] is not None else '-'))}")
     click.echo(f"created   {time_text(found['created_us'])}\nchanged   {time_text(found['updated_us'])}")
     if found["reason"]:

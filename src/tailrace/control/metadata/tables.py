@@ -64,6 +64,8 @@ subscriptions = Table(
     Column("name", _name(MOST_NAME), nullable=False, unique=True),
     # the pipeline file as YAML, as it was given: comments stay
     Column("spec", _LONG, nullable=False),
+    # `pipeline.group` of the file
+    Column("group_name", _name(MOST_NAME)),
     # rises with each change by a user; the ETag
     Column("version", BigInteger, nullable=False),
     Column("desired", String(16), nullable=False),
@@ -81,6 +83,7 @@ subscriptions = Table(
     Column("created_us", BigInteger, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
     Index("ix_subscriptions_owner", "owner"),
+    Index("ix_subscriptions_group_name", "group_name"),
 )
 
 streams = Table(
@@ -185,7 +188,7 @@ servers = Table(
     Column("host", _name(MOST_TABLE), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("url", _name(512), nullable=False),
-    # subscriptions that it may run at a time
+    # workers that it may have at a time
     Column("capacity", Integer, nullable=False),
     Column("running", Integer, nullable=False),
     Column("draining", Integer, nullable=False),

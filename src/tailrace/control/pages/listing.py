@@ -139,6 +139,7 @@ def _wanted(  # noqa: PLR0917 - FastAPI passes them by name
     desired: str = "",
     attention: bool = False,
     owner: str = "",
+    group: str = "",
     page: PageNumber = 1,
 ) -> Listed:
     """What the address asks for; unknown stages mean any, as an empty choice does."""
@@ -148,6 +149,7 @@ def _wanted(  # noqa: PLR0917 - FastAPI passes them by name
         Desired(desired) if desired in set(Desired) else None,
         attention,
         owner or None,
+        group or None,
         page,
     )
 
@@ -160,6 +162,7 @@ def _found(site: Site, wanted: Listed) -> dict[str, Any]:
         "desired": wanted.desired or "",
         "attention": "true" if wanted.attention else "",
         "owner": wanted.owner or "",
+        "group": wanted.group or "",
     }
     query = urlencode({name: value for name, value in asked.items() if value})
     return {

@@ -141,6 +141,7 @@ class Listed:
         desired: of which this is asked; None: anything.
         attention: only those that need somebody.
         owner: that this server runs; None: any.
+        group: of this group; None: any.
         page: which page, from 1.
     """
 
@@ -149,6 +150,7 @@ class Listed:
     desired: Desired | None = None
     attention: bool = False
     owner: str | None = None
+    group: str | None = None
     page: int = 1
 
     @property
@@ -276,6 +278,8 @@ def _conditions(wanted: Listed) -> list[ColumnElement[bool]]:
         found.append(of.desired == wanted.desired)
     if wanted.owner is not None:
         found.append(of.owner == wanted.owner)
+    if wanted.group is not None:
+        found.append(of.group_name == wanted.group)
     if wanted.attention:
         nobody = or_(of.owner.is_(None), of.lease_until_us <= now_us())
         parked = exists().where(progress.c.subscription_id == of.id, progress.c.error.is_not(None))

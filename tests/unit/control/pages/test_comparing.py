@@ -43,7 +43,7 @@ def database(tmp_path: Path) -> Iterator[ControlDatabase]:
 def create(database: ControlDatabase, spec: str = FILE, tables: list[str] = TABLES) -> None:
     with database.begin() as connection:
         subscriptions.create(connection, "ann", "shop", spec.replace("NAME", "shop"))
-        ((_, lease),) = leases.claim(connection, "s", 1)
+        ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         reports = [TableReport(name, "incremental_log") for name in tables]
         progress.report(connection, lease, Stage.INCREMENTAL_LOG, reports)
 
@@ -293,7 +293,7 @@ route: [{source-table: 'shop[.](.*)', sink-table: '{source}_$1'}]
 def test_tables_of_several_sources_are_told_apart(database: ControlDatabase, tmp_path: Path) -> None:
     with database.begin() as connection:
         subscriptions.create(connection, "ann", "shop", SOURCES)
-        ((_, lease),) = leases.claim(connection, "s", 1)
+        ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         for source in ("east", "west"):
             report = TableReport("shop.a", "incremental_log", source=source)
             progress.report(connection, lease, Stage.INCREMENTAL_LOG, [report], source)

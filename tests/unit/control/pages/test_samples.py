@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Iterator[ControlDatabase]:
 
 def _report(database: ControlDatabase, changes: int) -> None:
     with database.begin() as connection:
-        for _, lease in leases.claim(connection, "s", 1):
+        for _, lease in leases.claim(connection, "s", leases.Room(1)):
             table = TableReport("shop.orders", "incremental_log", rows=7, changes=changes)
             progress.report(connection, lease, Stage.INCREMENTAL_LOG, [table])
 

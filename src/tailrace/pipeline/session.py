@@ -1,0 +1,36 @@
+"""The Spark session that a pipeline's settings ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeltaSettings
+from tailrace.spark.launch import SparkLog
+from tailrace.spark.session import spark_session
+
+
+def session_of(
+    pipeline: Pipeline, name: str, log_file: Path | SparkLog | None, *, shared: bool = False
+) -> SparkSession:
+    """A Spark session set up for a pipeline.
+
+    Args:
+        pipeline: the pipeline.
+        name: the application's name.
+        log_file: the file for Spark's warnings; None: the terminal.
+        shared: whether several streams run in it, which take turns.
+    """
+    settings = pipeline.settings
+    return spark_session(
+        name,
+        source=pipeline.source.dialect,
+        delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
+        paths=pipeline.paths,
+        master=settings.master,
+        parallelism=settings.parallelism,
+        log_file=log_file,
+        extra_conf={**({"spark.scheduler.mode": "FAIR"} if shared else {}), **settings.spark},
+    )
