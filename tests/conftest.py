@@ -221,7 +221,6 @@ def _no_cached_cells(request: pytest.FixtureRequest) -> Iterator[None]:
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The Spark session all tests share, with Delta."""
     # Imported here: unit tests need neither Spark nor Java.
-    from tailrace.pipeline import supervisor
     from tailrace.spark.session import spark_session
 
     directory = tmp_path_factory.mktemp("spark")
@@ -234,8 +233,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     session = spark_session(
         "tailrace-tests", delta=True, master="local[2,4]", log_file=directory / "log", extra_conf=conf
     )
-    with pytest.MonkeyPatch.context() as patch:
-        # The next pipeline of this session plans with the same processes, which takes a second less.
-        patch.setattr(supervisor, "end_planners", lambda _: None)
-        yield session
+    yield session
     session.stop()

@@ -10,6 +10,8 @@ Python processes: the addresses that it returns are those that are connected to,
 
 All drivers in Python look names up so. Not guarded: librdkafka, the JVM (stores, `hdfs://`), Arrow's and
 DuckDB's own access to stores, `ssh`, and executors of a cluster; a proxy looks names up itself.
+
+A worker of a group hears of names while its children run already: it keeps them in a file, where they look.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tailrace.config import hosts
 from tailrace.errors import ConfigError
+from tailrace.private import write_private
 
 #: The variable that has children of a server guard themselves: patterns, and names of pipeline files.
 VARIABLE = "TAILRACE_HOST_GUARD"
@@ -31,6 +36,8 @@ _OF_CLOUDS = frozenset({"metadata.google.internal"})
 _lock = threading.Lock()
 _patterns: Sequence[str] = ()
 _named: set[str] = set()
+#: Where names are that children hear of later.
+_file: Path | None = None
 _unguarded = socket.getaddrinfo
 
 
@@ -50,21 +57,45 @@ def guard(patterns: Sequence[str]) -> None:
 def guard_from_environment() -> None:
     """Guard this process if a server has started it."""
     if VARIABLE in os.environ:
+        global _file  # noqa: PLW0603 - see `guard`
         given = json.loads(os.environ[VARIABLE])
         _named.update(given["named"])
+        _file = None if given["file"] is None else Path(given["file"])
         guard(given["patterns"])
 
 
-def named(host: str) -> None:
-    """Note that a pipeline file names a host, which the policy allows."""
+def keep_names_in(path: Path) -> None:
+    """Let the children of this process hear of names after they have started, too.
+
+    Args:
+        path: a file for them.
+    """
+    global _file  # noqa: PLW0603 - see `guard`
     with _lock:
-        _named.add(_plain(host))
+        _file = path
+        if socket.getaddrinfo is _guarded:
+            _tell_children()
+
+
+def names() -> frozenset[str]:
+    """The hosts that pipeline files name."""
+    with _lock:
+        return frozenset(_named)
+
+
+def named(*found: str) -> None:
+    """Note that pipeline files name hosts, which the policy allows."""
+    with _lock:
+        _named.update(map(_plain, found))
         if socket.getaddrinfo is _guarded:
             _tell_children()
 
 
 def _tell_children() -> None:
-    os.environ[VARIABLE] = json.dumps({"patterns": list(_patterns), "named": sorted(_named)})
+    given = {"patterns": list(_patterns), "named": sorted(_named), "file": _file and str(_file)}
+    os.environ[VARIABLE] = json.dumps(given)
+    if _file is not None:
+        write_private(_file, json.dumps(sorted(_named)))
 
 
 def _plain(host: str) -> str:
@@ -77,6 +108,9 @@ def _guarded(host: Any, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(text, str):
         return found
     name = _plain(text.partition("%")[0])
+    if name not in _named and _file is not None:
+        with suppress(OSError, ValueError):
+            _named.update(json.loads(_file.read_text(encoding="utf-8")))
     addresses = hosts.addresses_of(found)
     if name in _named:
         why = hosts.problem(name, _patterns, lambda _: addresses)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from tailrace.config import host_guard
 from tailrace.control.groups import GROUP_SIZE
 from tailrace.control.leases import Lease, Room
 from tailrace.control.metadata.database import ControlDatabase
@@ -44,12 +45,14 @@ class Process:
         channel: our end of what it hears.
         group: of its subscriptions; None: it runs one that is in none.
         home: the directory of its log.
+        hosts: that pipeline files name, as far as it knows.
     """
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
     group: str | None
     home: Path
+    hosts: frozenset[str]
     members: dict[int, Running] = field(default_factory=dict)
     is_closed: bool = False
     _unread: bytes = b""
@@ -176,7 +179,9 @@ class Runner:
         write_private(home / "worker.out", "")
         worker = self._worker_for(subscription.group) or self._started(subscription.group, home)
         worker.members[subscription.id] = Running(worker, lease, subscription.version)
-        worker.send(start_command(lease, home))
+        hosts = host_guard.names()
+        worker.send(start_command(lease, home, hosts - worker.hosts))
+        worker.hosts = hosts
 
     def _worker_for(self, group: str | None) -> Process | None:
         for worker in self.workers:
@@ -192,6 +197,7 @@ class Runner:
             home = next(path for n in count(1) if (path := place / str(n)) not in used)
             make_private_directory(home)
             write_private(home / "worker.out", "")
+        hosts = host_guard.names()
         ours, its = socket.socketpair()
         with its, open(home / "worker.out", "ab", opener=open_private) as printed:
             process = subprocess.Popen(  # noqa: S603 - this interpreter
@@ -204,7 +210,7 @@ class Runner:
                 start_new_session=True,
             )
         ours.setblocking(False)
-        worker = Process(process, ours, group, home)
+        worker = Process(process, ours, group, home, hosts)
         self.workers.append(worker)
         return worker
 

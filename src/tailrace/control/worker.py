@@ -22,7 +22,7 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,15 +88,16 @@ def environment(database: ControlDatabase, group: str | None) -> dict[str, str]:
     }
 
 
-def start_command(lease: Lease, home: Path) -> Mapping[str, object]:
+def start_command(lease: Lease, home: Path, hosts: Collection[str] = ()) -> Mapping[str, object]:
     """What tells a worker to run a subscription.
 
     Args:
         lease: its lease.
         home: the directory of its file and its log.
+        hosts: that pipeline files name, beyond those that the worker knows.
     """
     given = [lease.subscription_id, lease.name, lease.server, lease.number]
-    return {"start": {"lease": given, "home": str(home)}}
+    return {"start": {"lease": given, "home": str(home), "hosts": sorted(hosts)}}
 
 
 @dataclass
@@ -197,7 +198,7 @@ class Worker:
                 return made
 
             console = Console(file=printed, width=120)
-            host = Host(session, member.stop, console, stream)
+            host = Host(session, self._group is None, member.stop, console, stream)
             try:
                 if pipelines[0].named is not None:
                     run_with_views(pipelines, None, Verifications, host=host)
@@ -244,6 +245,7 @@ class Worker:
                 given = json.loads(line)
                 if "start" in given:
                     start = given["start"]
+                    host_guard.named(*start["hosts"])
                     member = Member(Lease(*start["lease"]), Path(start["home"]))
                     with self._lock:
                         self._members[member.lease.subscription_id] = member
@@ -298,6 +300,8 @@ def main() -> None:
     with Path(os.devnull).open("rb") as nothing:  # children read no commands
         os.dup2(nothing.fileno(), 0)
     path = Path(sys.argv[1])
+    if given["group"] is not None:
+        host_guard.keep_names_in(path.with_name("hosts.json"))
     with LogOutput(path, given["group"] or "", is_json=False, max_bytes=_LOG_BYTES) as log:
         Worker(database, given["group"], channel, log).run()
 

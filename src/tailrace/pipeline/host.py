@@ -30,18 +30,22 @@ class Host:
 
     Args:
         session: the session that all share; each gets its own settings and functions in it.
+        is_alone: whether the process runs no other pipeline.
         stop: set to stop this pipeline after its running batch.
         console: for what `tailrace run` shows in a terminal.
         stream: makes what lets batches through.
     """
 
     session: SparkSession
+    is_alone: bool
     stop: threading.Event
     console: Console
     stream: MakeStream
 
     def own_session(self, pool: str) -> SparkSession:
         """A session for one stream, whose jobs take turns with those of the others."""
+        if self.is_alone:
+            return self.session
         own = self.session.newSession()
         own.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
         return own

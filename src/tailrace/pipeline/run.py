@@ -51,6 +51,7 @@ def run(
     *,
     fence: Fence | None = None,
     session: SparkSession | None = None,
+    is_alone: bool = False,
 ) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
@@ -61,6 +62,7 @@ def run(
         log_file: the file for Spark's warnings; None: the terminal.
         fence: lets each batch through; None: nobody else runs the pipeline.
         session: the session to use; None: one that is stopped in the end.
+        is_alone: whether nothing else uses a session that is given.
 
     Raises:
         ConfigError: two tables would be mixed in one target, or a directory cannot be created.
@@ -72,7 +74,9 @@ def run(
     try:
         with RunNotes(absolute(pipeline.checkpoint)) as notes:
             watchers = Watchers((watcher, notes))
-            _run(pipeline, watchers, stop, log_file, fence=fence or Open(), session=session)
+            _run(
+                pipeline, watchers, stop, log_file, fence=fence or Open(), session=session, is_alone=is_alone
+            )
     except TailraceError as error:
         if (on_failure := pipeline.settings.on_failure) is not None:
             tell_failure(on_failure, pipeline.settings.name, error, watcher.on_notice)
@@ -87,6 +91,7 @@ def _run(
     *,
     fence: Fence,
     session: SparkSession | None,
+    is_alone: bool,
 ) -> None:
     watcher.on_step("checking the source")
     tables = captured_tables(pipeline)
@@ -97,13 +102,16 @@ def _run(
             watcher.on_step("starting Spark")
             session = session_of(pipeline, pipeline.settings.name, log_file)
             stack.callback(stop_session, session)
+            is_alone = True
         own = session
         sink = make_sinks(pipeline, lease=fence.lease)
         stack.callback(sink.close)
         stack.enter_context(code_for_tasks(own, pipeline.functions_path))
         Functions(pipeline.functions).require(own)
         sink.claim(tables)
-        Supervisor(lambda: read_cells(own, pipeline), pipeline, sink, watcher, stop, tables, fence).run()
+        Supervisor(
+            lambda: read_cells(own, pipeline), pipeline, sink, watcher, stop, tables, fence, is_alone=is_alone
+        ).run()
 
 
 def _require_no_sources(checkpoint: str) -> None:

@@ -98,5 +98,8 @@ def run_with_view(
         session = None if host is None else host.own_session(pipeline.settings.name)
         with verifications:
             spark_log = None if log is None else log.file
-            run(pipeline, Watchers(watchers), stop, spark_log, fence=fence, session=session)
+            is_alone = host is None or host.is_alone
+            run(
+                pipeline, Watchers(watchers), stop, spark_log, fence=fence, session=session, is_alone=is_alone
+            )
             verifications.finish()

@@ -313,6 +313,7 @@ class Supervisor:
         stop: set it to stop the stream after the running batch.
         tables: the tables that are captured at the start.
         fence: lets each batch through.
+        is_alone: whether no other stream plans with Spark's Python processes.
     """
 
     read: Callable[[], DataFrame]
@@ -322,6 +323,7 @@ class Supervisor:
     stop: threading.Event
     tables: Sequence[TableId] = ()
     fence: Fence = field(default_factory=Open)
+    is_alone: bool = False
 
     def __post_init__(self) -> None:
         self._is_checked = False
@@ -396,7 +398,7 @@ class Supervisor:
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
             steps = bool(seen) + (gate.written is not None)
-            if steps > planned:
+            if self.is_alone and steps > planned:
                 planned = steps
                 with suppress(Py4JJavaError):  # they cost memory only
                     end_planners(cluster.session)

@@ -199,7 +199,7 @@ def end_planners(session: SparkSession) -> None:
     """End the Python processes that have planned a query on a Python data source.
 
     Spark keeps a daemon for each step of planning, as long as it lives: 36 MB each, for nothing. One that is
-    needed again is started again. SparkEnv has no API for its Python processes.
+    needed again is started again; a query that they plan at this moment fails. SparkEnv has no API for them.
     """
     env = session._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
     field = env.getClass().getDeclaredField("pythonWorkers")

@@ -42,6 +42,7 @@ def stands_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setattr(host_guard, "_unguarded", look_up)
     monkeypatch.setattr(host_guard, "_named", set())
     monkeypatch.setattr(host_guard, "_patterns", ())
+    monkeypatch.setattr(host_guard, "_file", None)
     monkeypatch.delenv(host_guard.VARIABLE, raising=False)
     yield names
     os.environ.pop(host_guard.VARIABLE, None)
@@ -127,7 +128,7 @@ def test_children_guard_themselves(stands_for: dict[str, str]) -> None:
     host_guard.guard(["10.0.0.0/8"])
     host_guard.named("localhost")
     given = json.loads(os.environ[host_guard.VARIABLE])
-    assert given == {"patterns": ["10.0.0.0/8"], "named": ["localhost"]}
+    assert given == {"patterns": ["10.0.0.0/8"], "named": ["localhost"], "file": None}
     script = (
         "import socket\nfrom tailrace.config.host_guard import guard_from_environment\n"
         "guard_from_environment()\nsocket.getaddrinfo('localhost', 80)\n"
@@ -137,6 +138,31 @@ def test_children_guard_themselves(stands_for: dict[str, str]) -> None:
     )
     assert "TR-8479" in done.stderr or "stands for an address" in done.stderr
     assert done.returncode
+
+
+def test_children_hear_of_names_after_they_have_started(stands_for: dict[str, str], tmp_path: Path) -> None:
+    assert stands_for == {}
+    host_guard.guard(["10.0.0.0/8"])
+    host_guard.keep_names_in(tmp_path / "hosts.json")
+    script = (
+        "import socket\nfrom tailrace.config.host_guard import guard_from_environment\n"
+        "guard_from_environment()\nsocket.getaddrinfo('localhost', 80)\nprint('allowed', flush=True)\n"
+        "input()\nsocket.getaddrinfo('localhost', 80)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=dict(os.environ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "allowed\n"
+        host_guard.named("localhost")
+        _, errors = child.communicate("\n", 30)
+    assert "stands for an address" in errors
+    assert child.returncode
 
 
 def test_nobody_is_guarded_unasked() -> None:
