@@ -139,6 +139,7 @@ def _with_others(connection: Connection, server: str, size: int) -> set[str]:
             of.owner != server,
             of.lease_until_us > now_us(),
             servers.c.draining == 0,
+            servers.c.seen_us > now_us() - int(LEASE_S * _S),  # one that hangs takes nothing
         )
         .group_by(of.group_name, of.owner)
     )

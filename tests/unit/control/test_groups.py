@@ -14,6 +14,7 @@ from tailrace.control import leases, servers, subscriptions
 from tailrace.control.groups import require_same
 from tailrace.control.leases import Lease, Room
 from tailrace.control.metadata.database import ControlDatabase, now_us
+from tailrace.control.metadata.tables import servers as servers_table
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.servers import ServerInfo
 from tailrace.control.stages import Desired
@@ -136,6 +137,18 @@ def test_group_leaves_a_server_that_ends(database: ControlDatabase) -> None:
     assert _claim(database, "s2", Room(1, 3)) == []
     _seen(database, "s1", draining=True)
     assert [lease.subscription_id for lease in _claim(database, "s2", Room(1, 3))] == [first.subscription_id]
+
+
+def test_group_is_not_left_to_a_server_that_hangs(database: ControlDatabase) -> None:
+    _create(database, "g", "a", "b")
+    _seen(database, "s1")
+    (first, _) = _claim(database, "s1", Room(1, 3))
+    with database.begin() as connection:
+        leases.release(connection, first)
+    assert _claim(database, "s2", Room(1, 3)) == []
+    with database.begin() as connection:
+        connection.execute(update(servers_table).values(seen_us=now_us() - 11_000_000))
+    assert len(_claim(database, "s2", Room(1, 3))) == 1
 
 
 def test_what_still_ends_here_is_not_taken_again(database: ControlDatabase) -> None:
