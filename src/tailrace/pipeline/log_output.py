@@ -144,6 +144,7 @@ class LogOutput:
         Args:
             path: the file; may be this log's own.
         """
+        os.close(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         own = object()
         handler = log_records.handler(path, None)
         handler.addFilter(lambda _: _OWN.get() is own)
