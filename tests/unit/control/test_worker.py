@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from tailrace.config import host_guard
 from tailrace.config.model import Pipeline
 from tailrace.control import held_leases, leases, subscriptions, worker
 from tailrace.control.leases import Lease, Room
@@ -177,6 +178,17 @@ def test_worker_ends_with_its_server_and_without_work(started: Started) -> None:
     started.channel.shutdown(socket.SHUT_WR)
     _wait(lambda: started.killed)
     assert started.killed == ["the server has ended"]
+
+
+def test_worker_hears_of_hosts_that_files_name(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_guard, "_named", {"first.example"})
+    held = _claimed(started, "a")
+    home = started.directory / "subscriptions" / "a"
+    home.mkdir(parents=True)
+    (home / "pipeline.yaml").write_text(spec("a") + "pipeline: {name: a, group: g}\n")
+    started.tell(start_command(held["a"], home, {"later.example"}))
+    _wait(lambda: started.began)
+    assert host_guard.names() == {"first.example", "later.example"}
 
 
 def test_worker_without_work_ends(started: Started) -> None:
