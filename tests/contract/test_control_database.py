@@ -340,7 +340,10 @@ def test_failed_is_tried_again_later_and_goes_on_from_where_it_was(database: Con
 
 def test_version_without_jobs_is_brought_to_this_one(database: ControlDatabase) -> None:
     _create(database, "shop")
+    (index,) = (each for each in table.indexes if each.name == "ix_subscriptions_group_name")
     with database.begin() as connection:  # as 0001 left it
+        index.drop(connection)
+        connection.execute(text("ALTER TABLE subscriptions DROP COLUMN group_name"))
         connection.execute(text("DROP TABLE measurements"))
         connection.execute(text("DROP TABLE jobs"))
         connection.execute(text("DROP TABLE sessions"))
