@@ -21,6 +21,7 @@ from tailrace.model.schema_change import ColumnDropped
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
+from tailrace.reader.schema_projection import lacking
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.clickhouse import standing, tables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
@@ -181,6 +182,36 @@ def test_lists_that_cannot_be_null_are_arrays(
     with pytest.raises(SinkError, match="no array is NULL") as raised:
         sink.write(cell_batch(spark, 2, [("log", loose)]))
     assert raised.value.code == "TR-7001"
+
+
+def test_arrays_are_empty_in_rows_that_were_selected_without_them(
+    spark: SparkSession, target: Target, sink: ClickHouseSink
+) -> None:
+    """The source dropped the column between the plan of a batch and the SELECT of its rows."""
+    schema = not_null(table(("id", INT), ("l", LIST), ("n", INT), key=("id",)), "l", "n")
+    rows = [{"id": i, "l": ["a"], "n": i} for i in range(4)]
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(schema, [("r", None, rows[0])]))]))
+    some = [("r", None, rows[1]), ("r", None, {"id": 2, "l": None, "n": None})]  # one was rewound
+    sink.write(cell_batch(spark, 1, [("snapshot", changes(lacking(schema, {"l", "n"}), some, first=10))]))
+    after = table(("id", INT), key=("id",))
+    sink.write(cell_batch(spark, 2, [("log", changes(after, [("c", None, {"id": 3})], first=20))]))
+    arrays = [[b"a"], [b"a"], [], []]
+    assert by_id(target) == [
+        {"id": i, "l": listed, "n": n}
+        for i, (listed, n) in enumerate(zip(arrays, [0, 1, None, None], strict=True))
+    ]
+    assert types_of(target) == {"id": "Int64", "l": "Array(Nullable(String))", "n": "Nullable(Int32)"}
+    # a NULL that the source may hold is no empty list
+    refused = changes(schema, [("c", None, {"id": 4, "l": None, "n": 4})], first=30)
+    with pytest.raises(SinkError, match=r"column `l` .* it is NULL") as raised:
+        sink.write(cell_batch(spark, 3, [("log", refused)]))
+    assert raised.value.code == "TR-7006"
+    mixed = [
+        changes(lacking(schema, {"l"}), [("r", None, {"id": 5, "l": None, "n": 5})], first=40),
+        changes(table(("id", INT), ("l", LIST), ("n", INT), key=("id",)), [("r", None, rows[1])], first=50),
+    ]
+    with pytest.raises(SinkError, match="no array is NULL"):
+        sink.write(cell_batch(spark, 3, [("snapshot", part) for part in mixed]))
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])

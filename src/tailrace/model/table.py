@@ -62,11 +62,19 @@ class TableId:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its type and whether it may hold NULL."""
+    """One column: its name, its type and whether it may hold NULL.
+
+    Args:
+        name: the name.
+        type: the type.
+        nullable: whether rows may have NULL.
+        gone: declared NOT NULL, and NULL in rows that were selected when the source had dropped the column.
+    """
 
     name: str
     type: ColumnType
     nullable: bool = True
+    gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ class TableSchema:
             "id": [self.id.database, self.id.table],
             "columns": [
                 {"name": c.name, "nullable": c.nullable, "type": without_defaults(asdict(c.type))}
+                | ({"gone": True} if c.gone else {})
                 for c in self.columns
             ],
             "key": list(self.key),
@@ -120,7 +129,8 @@ class TableSchema:
         return cls(
             TableId(*value["id"]),
             tuple(
-                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in value["columns"]
+                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"], c.get("gone", False))
+                for c in value["columns"]
             ),
             tuple(value["key"]),
         )

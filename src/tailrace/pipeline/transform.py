@@ -10,7 +10,7 @@ do not. An expression must be deterministic (`rand()` is not): a replayed batch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -323,7 +323,7 @@ def _column(schema: TableSchema, field: pa.Field, source: str | None) -> Column:
     known = {c.name.lower(): c for c in schema.columns}
     if source is not None and source.lower() in known:
         old = known[source.lower()]
-        return Column(field.name, old.type, old.nullable)
+        return replace(old, name=field.name)
     return Column(field.name, _type(schema, field), field.nullable)
 
 

@@ -55,9 +55,10 @@ def missing_columns(found: pa.DataType, table: TableSchema) -> set[str]:
 
 def lacking(table: TableSchema, missing: Collection[str]) -> TableSchema:
     """The schema of rows of `table` of which some lack columns: these may be NULL, whatever was declared."""
-    if not any(c.name in missing and not c.nullable for c in table.columns):
+    lost = {c.name for c in table.columns if c.name in missing and not c.nullable}
+    if not lost:
         return table
-    columns = (replace(c, nullable=c.nullable or c.name in missing) for c in table.columns)
+    columns = (replace(c, nullable=True, gone=True) if c.name in lost else c for c in table.columns)
     return replace(table, columns=tuple(columns))
 
 

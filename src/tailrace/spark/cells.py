@@ -83,8 +83,12 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
 
 def _with_nulls_of(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
     """`schema`, whose columns may be NULL where one of `others` lets them be."""
-    nullable = {column.name for other in others for column in other.columns if column.nullable}
-    columns = (replace(c, nullable=c.nullable or c.name in nullable) for c in schema.columns)
+    found = [column for other in (*others, schema) for column in other.columns if column.nullable]
+    nullable, declared = {c.name for c in found}, {c.name for c in found if not c.gone}
+    columns = (
+        replace(c, nullable=True, gone=c.name not in declared) if c.name in nullable else c
+        for c in schema.columns
+    )
     return replace(schema, columns=tuple(columns))
 
 

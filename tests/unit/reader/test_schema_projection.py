@@ -37,5 +37,7 @@ def test_column_that_rows_lack_may_be_null_and_no_other_one() -> None:
     held = TableSchema(TableId.parse("shop.t"), columns, ("id",))
     read = table(("ID", INT), ("b", INT), key=("ID",))
     assert missing_columns(read.arrow, held) == {"a"}
-    assert [c.nullable for c in lacking(held, {"a"}).columns] == [False, True, False]
+    found = lacking(held, {"a"})
+    assert [(c.nullable, c.gone) for c in found.columns] == [(False, False), (True, True), (False, False)]
+    assert TableSchema.from_json(found.to_json()) == found
     assert lacking(held, ()) is held

@@ -12,15 +12,16 @@
     TIME                     Int64, microseconds
     lists, vectors           NOT NULL: Array(Nullable(...)); else String, as JSON: no Array is NULL
 
-A column that may be NULL is Nullable. ClickHouse does not refuse values that a column cannot hold: a NULL
+A column that may be NULL is Nullable. An Array stays one when its source's column is dropped, and is empty in
+rows without it (`keeping_arrays`). ClickHouse does not refuse values that a column cannot hold: a NULL
 becomes 0, a date beyond the range another one. So `fitted` does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +112,24 @@ def type_of(column: Column, schema: TargetSchema) -> str:
     plain = "String" if _is_list(arrow) else _plain(arrow)
     plain = f"Nullable({plain})" if column.nullable else plain
     return f"LowCardinality({plain})" if column.type.kind is Kind.ENUM else plain
+
+
+def keeping_arrays(held: TargetSchema, needed: TargetSchema, schemas: Iterable[TableSchema]) -> TargetSchema:
+    """`needed`, whose arrays stay NOT NULL where only rows without their column would have NULL.
+
+    Args:
+        held: the target's schema.
+        needed: the same, widened for `schemas`.
+        schemas: the schemas of the rows to write.
+    """
+    declared = {c.name.lower() for s in schemas for c in s.columns if c.nullable and not c.gone}
+    arrays = {
+        c.name
+        for c in held.columns
+        if _is_list(c.type.arrow) and not _is_text(c) and c.name.lower() not in declared
+    }
+    columns = (replace(c, nullable=False) if c.name in arrays else c for c in needed.columns)
+    return replace(needed, columns=tuple(columns))
 
 
 def _plain(type_: pa.DataType) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tailrace.errors import StateError, TransientSinkError
 from tailrace.model.change import REREAD
-from tailrace.model.table import TableSchema
+from tailrace.model.table import Column, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit
 from tailrace.sinks.clickhouse import gone, sql, tables
 from tailrace.sinks.clickhouse.base import ClickHouseTables
@@ -182,4 +182,4 @@ def _noting(
 
 def _of_log(schema: TableSchema) -> TableSchema:
     """A table's schema in a change log: without a key, each column may be NULL."""
-    return replace(schema, columns=tuple(replace(c, nullable=True) for c in schema.columns), key=())
+    return replace(schema, columns=tuple(Column(c.name, c.type) for c in schema.columns), key=())

@@ -19,7 +19,7 @@ from tailrace.sinks.base import CellBatch
 from tailrace.sinks.clickhouse import tables, vanished
 from tailrace.sinks.clickhouse.base import ClickHouseTables
 from tailrace.sinks.clickhouse.client import ClickHouseClient
-from tailrace.sinks.clickhouse.columns import require_names, type_of
+from tailrace.sinks.clickhouse.columns import keeping_arrays, require_names, type_of
 from tailrace.sinks.clickhouse.target import Target
 from tailrace.sinks.clickhouse.writer import InsertAttempt
 from tailrace.sinks.replica.plan import Work
@@ -77,6 +77,7 @@ class ClickHouseSink(ClickHouseTables[InsertAttempt]):
             target = Target(name, self._place.table(name), batch.stream, needed)
         else:
             _require_same_key(old.schema, needed)
+            needed = keeping_arrays(old.schema, needed, schemas)
             target = replace(old, schema=needed)
         for refresh in readings:
             reading = ReadingStart(refresh.reread.id, version_of(batch.id, REREAD))

@@ -15,6 +15,7 @@ The rows of a `RowChanges` are sorted by key: index maintenance in the database 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from tailrace.formats.row import positions
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.model.table import TableSchema
 from tailrace.reader.schema_projection import fit_batch
 from tailrace.sinks.replica.dialect import RowOperation
 from tailrace.sinks.replica.target_schema import TargetSchema
@@ -139,7 +141,25 @@ def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
 def _fitted(batch: ChangeBatch, schema: TargetSchema) -> ChangeBatch:
     """`batch` with the columns of the target, of which some may have become text."""
     table = schema.table_schema
-    return fit_batch(with_text(batch, table.arrow, lambda type_: type_), table)
+    fitted = fit_batch(with_text(batch, table.arrow, lambda type_: type_), table)
+    if fitted.after is None or not (empty := _empty_where_lacking(batch.table, schema)):
+        return fitted
+    columns = [
+        pc.fill_null(column, pa.scalar([], field.type)) if field.name in empty else column
+        for field, column in zip(table.arrow, fitted.after.flatten(), strict=True)
+    ]
+    after = pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=fitted.after.is_null())
+    return replace(fitted, after=after)
+
+
+def _empty_where_lacking(source: TableSchema, schema: TargetSchema) -> set[str]:
+    """The lists that rows of the schema `source` may lack and that the target does not let be NULL."""
+    there = {column.name.lower() for column in source.columns if not column.gone}
+    return {
+        column.name
+        for column in schema.columns
+        if not column.nullable and pa.types.is_list(column.type.arrow) and column.name.lower() not in there
+    }
 
 
 def _with_origin(batch: ChangeBatch, absent: pa.ListArray, schema: TargetSchema) -> pa.RecordBatch:

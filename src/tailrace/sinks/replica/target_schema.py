@@ -142,7 +142,9 @@ class TargetSchema:
         ]
         if not following.widens:
             columns = [self._as_it_was(old, new) for old, new in zip(self.columns, columns, strict=True)]
-        columns += [replace(c, nullable=True) for c in schema.columns if c.name.lower() in unmatched]
+        columns += [
+            Column(c.name, c.type, nullable=True) for c in schema.columns if c.name.lower() in unmatched
+        ]
         return replace(self, columns=tuple(columns))
 
     def _as_it_was(self, column: Column, widened: Column) -> Column:
@@ -224,7 +226,7 @@ def first_schema(target: str, schema: TableSchema) -> TargetSchema:
         SinkError: the table has no key.
     """
     _require_key(schema)
-    columns = (replace(c, nullable=c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
+    columns = (Column(c.name, c.type, c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
     return TargetSchema(target, tuple(columns), schema.key)
 
 
