@@ -112,6 +112,17 @@ def test_key_of_another_server_is_of_no_use(mysql: Any, user: Any, tmp_path: Pat
     assert not enters(mysql, tlsMode="disabled", serverPublicKeyFile=own)
 
 
+def test_sha256_password_needs_tls_or_the_servers_key(mysql: Any, user: Any) -> None:
+    user(f"WITH sha256_password BY '{QUOTED}'")
+    own = str(mysql.data / "public_key.pem")
+    assert enters(mysql, tlsMode="required")
+    assert not enters(mysql, tlsMode="disabled", serverPublicKeyFile=own)
+    assert not enters(mysql, tlsMode="disabled", allowPublicKeyRetrieval="true")
+    assert "serverPublicKeyFile" in refused(mysql, "TR-3103", tlsMode="disabled")
+    refused(mysql, "TR-3101", tlsMode="required", password="wrong")
+    refused(mysql, "TR-3101", tlsMode="disabled", serverPublicKeyFile=own, password="wrong")
+
+
 def test_native_password_is_a_scramble_on_any_connection(mariadb: Any) -> None:
     mariadb.execute(f"CREATE USER 'somebody'@'%' IDENTIFIED BY '{QUOTED}'")
     try:
