@@ -1,7 +1,12 @@
-"""A pipeline made in a browser, with a server and a worker: from a source's tables to rows in Delta."""
+"""A pipeline's whole life in a browser, with a server and a worker: from a source's tables to rows in Delta.
+
+UPDATE_DOCS=1 writes the screenshots of the documentation.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars
 import pytest
+from deltalake import DeltaTable
 
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.tokens import Scope
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+IMAGES = Path(__file__).parents[2] / "docs" / "img"
 #: Rows of `orders` at the start.
 ROWS = 20_000
 #: How long a step of the worker may take on a loaded machine, milliseconds.
@@ -143,7 +150,7 @@ class Session:
         self.page.screenshot(path=self._pictures / f"page-{name}.png")
 
 
-def test_pipeline_goes_from_discovery_to_rows_in_delta_in_the_browser(
+def test_pipeline_lives_in_the_browser_from_discovery_to_repair(
     source: MySqlServer, database: ControlDatabase, browser: Browser, tmp_path: Path
 ) -> None:
     shop = Shop(source, tmp_path / "lake" / "shop")
@@ -152,9 +159,22 @@ def test_pipeline_goes_from_discovery_to_rows_in_delta_in_the_browser(
     try:
         url = server.url()
         page = signed_in(browser, url, token_of(database, Scope.ADMIN), said)
-        look = Session(page, url, tmp_path)
+        look = Session(page, url, IMAGES if os.environ.get("UPDATE_DOCS") else tmp_path)
         create(look, source)
         watch_snapshot(look, shop)
+        outlive_a_stopped_source(look, source, shop)
+        look_at_changes(look, source)
+        follow_the_hint(look, source, shop)
+        park_and_resync(look, source, shop)
+        find_and_repair_a_difference(look, shop)
+        source.execute(
+            "UPDATE shop.orders SET amount = amount + 1 WHERE id % 3 = 0",
+            "DELETE FROM shop.stock WHERE place = 4",
+        )
+        shop.require_equal()
+        look.press("Pause")
+        look.wait_for_health("paused")
+        assert shop.difference() == ""
     except BaseException:
         print(server.output(), page.locator("main").inner_text(), sep="\n")  # noqa: T201 - why
         raise
@@ -194,3 +214,123 @@ def watch_snapshot(look: Session, shop: Shop) -> None:
     look.picture("snapshot-light")
     look.row("shop.orders").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
     shop.require_equal()
+
+
+def outlive_a_stopped_source(look: Session, source: MySqlServer, shop: Shop) -> None:
+    """The page says what fails while the worker tries again by itself, and no longer once it goes on."""
+    source.stop()
+    look.wait_for_health("retrying")
+    problem = look.page.locator("#summary .error")
+    problem.locator("code").get_by_text("TR-2").wait_for()
+    problem.get_by_text("What to do").wait_for()
+    source.start()
+    source.execute("INSERT INTO shop.orders VALUES (-1, 1.25, NOW(3), 'after the stop')")
+    look.wait_for_health("running")
+    problem.wait_for(state="detached")
+    shop.require_equal()
+
+
+def look_at_changes(look: Session, source: MySqlServer) -> None:
+    """The last changes appear while somebody looks, their values when asked for; then they are removed."""
+    page, customer = look.page, iter(range(200, 400))
+
+    def change() -> None:
+        source.execute(f"UPDATE shop.customers SET email = 'new@example.com' WHERE id = {next(customer)}")
+
+    page.get_by_role("link", name="Look at the last changes").click()
+    page.get_by_text("No change since somebody looks").wait_for()
+    part = page.locator("#live-changes section").filter(has=page.get_by_text("shop.customers", exact=True))
+    deadline = time.monotonic() + 60
+    while not part.count():
+        assert time.monotonic() < deadline
+        change()
+        page.wait_for_timeout(2000)
+    row = part.get_by_role("row").filter(has_text="update").first
+    assert re.search(r"update\s+id 2\d\d\s+email", row.inner_text()), row.inner_text()
+    assert "example.com" not in part.inner_text()
+    look.press("Show values", part, sure=True)
+    page.get_by_role("status").filter(has_text="shown for a minute").wait_for()
+    while not part.get_by_text("new@example.com").count():
+        assert time.monotonic() < deadline + 60
+        change()
+        page.wait_for_timeout(2000)
+    look.picture("changes-light")
+    page.goto(look.url + "/pipelines/shop")
+    page.get_by_text("subscription.show_values").wait_for()
+
+
+def follow_the_hint(look: Session, source: MySqlServer, shop: Shop) -> None:
+    """A definite error ends the pipeline; the page says which statement helps, and goes on from there."""
+    source.execute("REVOKE REPLICATION SLAVE ON *.* FROM reader")
+    for (number,) in source.execute("SELECT id FROM information_schema.processlist WHERE user = 'reader'"):
+        source.execute(f"KILL {number}")
+    look.wait_for_health("failed")
+    problem = look.page.locator("#summary .error")
+    hint = problem.locator("pre").inner_text()
+    look.picture("hint-light")
+    assert "GRANT REPLICATION SLAVE" in hint, problem.inner_text()
+    source.execute("GRANT REPLICATION SLAVE ON *.* TO reader")
+    source.execute("UPDATE shop.customers SET name = UPPER(name) WHERE id < 100")
+    look.press("Retry now")
+    look.wait_for_health("running")
+    problem.wait_for(state="detached")
+    shop.require_equal()
+
+
+def park_and_resync(look: Session, source: MySqlServer, shop: Shop) -> None:
+    look.press("Park", look.row("shop.stock"), sure=True)
+    look.page.get_by_role("status").filter(has_text="Asked to park").wait_for()
+    look.row("shop.stock").get_by_text("parked", exact=True).wait_for(timeout=PATIENCE_MS)
+    look.wait_for_health("table parked")
+    source.execute(
+        "UPDATE shop.stock SET pieces = pieces + 100", "INSERT INTO shop.orders VALUES (-2, 2, NULL, NULL)"
+    )
+    deadline = time.monotonic() + 90
+    while polars.read_delta(shop.target("orders")).filter(polars.col("id") == -2).is_empty():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert "stock" in shop.difference()
+    look.press("Resync", look.row("shop.stock"), sure=True)
+    look.page.get_by_role("status").filter(has_text="Asked to read the table again").wait_for()
+    look.wait_for_health("running")
+    look.row("shop.stock").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    shop.require_equal()
+    # one that is not parked, and is then resumed
+    look.press("Resync", look.row("shop.customers"), sure=True)
+    look.row("shop.customers").get_by_text("read again").wait_for(timeout=PATIENCE_MS)
+    look.row("shop.customers").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    look.press("Park", look.row("shop.customers"), sure=True)
+    look.row("shop.customers").get_by_text("parked", exact=True).wait_for(timeout=PATIENCE_MS)
+    source.execute("DELETE FROM shop.customers WHERE id = 77")
+    look.press("Resume", look.row("shop.customers"))
+    look.row("shop.customers").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    shop.require_equal()
+
+
+def find_and_repair_a_difference(look: Session, shop: Shop) -> None:
+    page = look.page
+
+    def ask(button: str, *, sure: bool = False) -> None:
+        look.press(button, sure=sure)
+        page.get_by_role("status").filter(has_text="Asked to").wait_for()
+
+    def result(table: str) -> Any:
+        row = page.locator("#compare tbody tr").filter(has=page.get_by_text(f"shop.{table}"))
+        return row.locator(".badge")
+
+    DeltaTable(shop.target("orders")).delete("id BETWEEN 10 AND 14")
+    DeltaTable(shop.target("orders")).update({"note": "'not from the source'"}, predicate="id = 100")
+    page.goto(look.url + "/pipelines/shop/comparisons")
+    ask("Verify all")
+    result("orders").get_by_text("different").wait_for(timeout=PATIENCE_MS)
+    result("stock").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("rows that differ: 6").wait_for()
+    look.picture("different-light")
+    page.get_by_role("checkbox", name="Select shop.orders").check()
+    ask("Repair selected", sure=True)
+    result("orders").get_by_text("repaired").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("before its repair: 6").wait_for()
+    shop.require_equal()
+    ask("Verify all")
+    result("orders").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.goto(look.url + "/pipelines/shop")

@@ -53,7 +53,9 @@ _SECTIONS = (
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
-_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable", "checkpointPath", "samplePath"})
+_FIXED_OPTIONS = frozenset(
+    {"shape", "topicPrefix", "schemasEnable", "checkpointPath", "samplePath", "troublePath"}
+)
 #: Options whose `soft-delete` is a matter of the pipeline's transforms.
 _SOFT_DELETES = ("onTruncate", "onDropTable")
 #: Mappings that are settings of a library: their keys are not known here.

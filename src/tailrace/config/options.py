@@ -741,6 +741,15 @@ class SourceOptions:
             "Where the stream looks whether somebody looks at its last changes; pipelines set it themselves.",
         ),
     )
+    trouble_path: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a directory",
+            "Where the stream notes why its source does not answer while it tries again; pipelines set it "
+            "themselves.",
+        ),
+    )
     max_parked: int = field(
         default=0,
         metadata=option(

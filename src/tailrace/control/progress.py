@@ -84,7 +84,7 @@ def report(
     new, reached = moved(Stage(row.stage), Stage(row.reached), stage)
     if (new, reached) != (row.stage, row.reached):
         values = {"stage": new, "reached": reached, "failures": 0, "retry_us": None}
-        _set(connection, lease, stage_reason=_reason(trouble), **values)
+        _set(connection, lease, stage_reason=_reason(connection, row, trouble), **values)
         audit.note(
             connection,
             lease.server,
@@ -94,7 +94,7 @@ def report(
             after={"stage": new},
         )
     elif row.failures:
-        _set(connection, lease, stage_reason=_reason(trouble), failures=0)
+        _set(connection, lease, stage_reason=_reason(connection, row, trouble), failures=0)
     of = progress.c
     stream = and_(of.subscription_id == row.id, of.source == source)
     known = set(connection.execute(select(of.table_name).where(stream)).scalars())
@@ -128,7 +128,7 @@ def in_trouble(connection: Connection, lease: Lease, reason: Mapping[str, Any] |
     """
     row = require_held(connection, lease)
     if row.stage != Stage.CANCELLED:
-        _set(connection, lease, stage_reason=_reason(reason))
+        _set(connection, lease, stage_reason=_reason(connection, row, reason))
 
 
 def failed(connection: Connection, lease: Lease, error: TailraceError, *, retries: bool) -> None:
@@ -158,7 +158,7 @@ def failed(connection: Connection, lease: Lease, error: TailraceError, *, retrie
         connection,
         lease,
         reached=reached,
-        stage_reason=json.dumps(reason),
+        stage_reason=_reason(connection, row, reason),
         failures=row.failures + 1,
         owner=None,
         lease_until_us=0,
@@ -212,8 +212,13 @@ def report_of(row: Row[Any]) -> TableReport:
     )
 
 
-def _reason(trouble: Mapping[str, Any] | None) -> str | None:
-    return None if trouble is None else json.dumps(trouble)
+def _reason(connection: Connection, row: Row[Any], trouble: Mapping[str, Any] | None) -> str | None:
+    """What a subscription keeps of `trouble`, with the time since which it has not gone on for any reason."""
+    if trouble is None:
+        return None
+    before = audit.value_of(row.stage_reason) or {}
+    since_us = before.get("since_us") or int(connection.execute(select(now_us())).scalar_one())
+    return json.dumps({**trouble, "since_us": since_us})
 
 
 def _set(connection: Connection, lease: Lease, **values: Any) -> None:

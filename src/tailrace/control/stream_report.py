@@ -56,7 +56,9 @@ class StreamReport:
         self._told: dict[str, TableReport] = {}
         self._whole_s = float("-inf")
         self._before = self._found_changes()
-        #: Why the stream does not go on, and whether the database has that, not what an earlier worker put.
+        #: Why the stream does not go on, by who says so: the first counts.
+        self._troubles: dict[str, Mapping[str, Any] | None] = {"retry": None, "restart": None, "clock": None}
+        #: The one that counts, and whether the database has that, not what an earlier worker put.
         self._trouble: Mapping[str, Any] | None = None
         self._is_trouble_told = False
 
@@ -85,7 +87,7 @@ class StreamReport:
             with self._lock:
                 said = latest(progress)
                 self._news = StreamOffset.from_json(found), said.get("complete_us")
-                self._note_trouble(said.get("unanswered"))
+                self._note_trouble(restart=None, clock=said.get("unanswered"))
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:  # noqa: ARG002
         """See `Watcher`."""
@@ -98,7 +100,12 @@ class StreamReport:
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
         """See `Watcher`."""
         with self._lock:
-            self._note_trouble(error.json_values())
+            self._note_trouble(restart=error.json_values())
+
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+        with self._lock:
+            self._note_trouble(retry=None if error is None else error.json_values())
 
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
@@ -165,7 +172,9 @@ class StreamReport:
             if self._news is news:
                 self._news = None
 
-    def _note_trouble(self, trouble: Mapping[str, Any] | None) -> None:
+    def _note_trouble(self, **by: Mapping[str, Any] | None) -> None:
+        self._troubles.update(by)
+        trouble = next((found for found in self._troubles.values() if found is not None), None)
         if trouble != self._trouble:
             self._trouble, self._is_trouble_told = trouble, False
 

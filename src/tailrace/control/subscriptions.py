@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, not_, select, update
 
 from tailrace.config.load import parse_pipelines
 from tailrace.config.model import Pipeline
@@ -285,20 +285,21 @@ def remove(connection: Connection, actor: str, name: str, version: int | None = 
     """
     before = get(connection, name)
     _require_version(before, version)
-    if before.desired is Desired.RUN or before.owner is not None:
+    of = subscriptions.c
+    # a server that has died leaves its name: a lease that has run out is no owner
+    is_owned = and_(of.owner.is_not(None), of.lease_until_us > now_us())
+    owner = connection.execute(select(of.owner).where(of.id == before.id, is_owned)).scalar_one_or_none()
+    if before.desired is Desired.RUN or owner is not None:
         raise ControlError(
             f"subscription `{name}` is not stopped",
-            f"found desired state `{before.desired}`"
-            + (f", run by server `{before.owner}`" if before.owner else ""),
+            f"found desired state `{before.desired}`" + (f", run by server `{owner}`" if owner else ""),
             f"tailrace pause {name}, and wait until no server runs it",
             code="TR-8413",
         )
     for of_it in (progress, streams, jobs):
         connection.execute(delete(of_it).where(of_it.c.subscription_id == before.id))
     gone = connection.execute(
-        delete(subscriptions).where(
-            subscriptions.c.id == before.id, subscriptions.c.version == before.version
-        )
+        delete(subscriptions).where(of.id == before.id, of.version == before.version, not_(is_owned))
     )
     if not gone.rowcount:
         raise _changed_meanwhile(before)

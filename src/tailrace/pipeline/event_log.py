@@ -50,6 +50,14 @@ class EventLog:
         more = {"event": "restart", "code": error.code, "table": error.table}
         _log.warning("%s; start %d in %.0f s", error.message, attempt, pause_s, extra=more)
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+        if error is None:
+            _log.warning("the source answers again", extra={"event": "answers"})
+            return
+        more = {"event": "no-answer", "code": error.code, "table": error.table}
+        _log.warning("%s; tried again", error.message, extra=more)
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
 

@@ -147,6 +147,9 @@ class Lineage:
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
 

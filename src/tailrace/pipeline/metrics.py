@@ -158,6 +158,9 @@ class Metrics(Collector):
         self._restarts.labels(self._pipeline).inc()
         self._errors.labels(self._pipeline, error.code or "").inc()
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
         with self._lock:

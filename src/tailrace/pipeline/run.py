@@ -34,6 +34,7 @@ from tailrace.pipeline.session import session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.pipeline.tables_in_force import with_tables_in_force
+from tailrace.pipeline.trouble_watch import TroubleWatch
 from tailrace.pipeline.watchers import Watchers
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
@@ -41,6 +42,7 @@ from tailrace.sources import registry
 from tailrace.spark.checkpoint import Checkpoint, Directory, absolute, is_local
 from tailrace.spark.launch import SparkLog
 from tailrace.spark.session import stop_session
+from tailrace.spark.trouble import trouble_path
 
 
 def run(
@@ -72,7 +74,7 @@ def run(
     _require_no_sources(pipeline.checkpoint)
     make_directories(pipeline)
     try:
-        with RunNotes(absolute(pipeline.checkpoint)) as notes:
+        with RunNotes(absolute(pipeline.checkpoint)) as notes, TroubleWatch(pipeline, watcher):
             watchers = Watchers((watcher, notes))
             _run(
                 pipeline, watchers, stop, log_file, fence=fence or Open(), session=session, is_alone=is_alone
@@ -164,7 +166,11 @@ def make_directories(pipeline: Pipeline) -> None:
 
 def captured_tables(pipeline: Pipeline) -> list[TableId]:
     """The tables that are captured now; raises PreflightError if the server is not set up for it."""
-    options = replace(with_tables_in_force(pipeline).source, max_parked=pipeline.settings.max_parked)
+    options = replace(
+        with_tables_in_force(pipeline).source,
+        max_parked=pipeline.settings.max_parked,
+        trouble_path=trouble_path(absolute(pipeline.checkpoint)),
+    )
     with closing(registry.source(options)) as source:
         source.require()
         return [table.schema.id for table in source.tables()]

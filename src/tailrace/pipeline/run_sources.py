@@ -26,6 +26,7 @@ from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.session import session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
+from tailrace.pipeline.trouble_watch import TroubleWatch
 from tailrace.pipeline.watchers import Watchers
 from tailrace.sinks.base import Sink
 from tailrace.sinks.registry import make_sinks
@@ -63,7 +64,8 @@ class SourceRun:
         """
         self.watcher.on_step("checking the source")
         try:
-            tables = captured_tables(self.pipeline)
+            with TroubleWatch(self.pipeline, self.watcher):
+                tables = captured_tables(self.pipeline)
         except TailraceError as error:
             if not error.retryable:
                 raise
@@ -79,7 +81,7 @@ class SourceRun:
         """Run the source's stream until it ends; its error is kept."""
         pipeline = self.pipeline
         try:
-            with RunNotes(absolute(pipeline.checkpoint)) as notes:
+            with RunNotes(absolute(pipeline.checkpoint)) as notes, TroubleWatch(pipeline, self.watcher):
                 watcher = Watchers((self.watcher, notes))
                 if self._reached(watcher, stop):
                     own = session.newSession()

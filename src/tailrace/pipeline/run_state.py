@@ -146,6 +146,9 @@ class RunNotes:
         restarts = self._state.restarts + 1
         self._note(at_once=True, restarts=restarts, step="waiting to start again", **_of_error(error))
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
         self._note(step=step)

@@ -51,6 +51,9 @@ class ServiceManager:
         """See `Watcher`."""
         self._tell(f"start {attempt} in {pause_s:.0f} s: {error.message}")
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
         if not self._is_ready:

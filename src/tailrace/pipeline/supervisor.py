@@ -65,6 +65,7 @@ from tailrace.spark.live_sample import sample_path
 from tailrace.spark.requests import requests_path
 from tailrace.spark.source import PipelineSource, PipelineSourceUntilNow
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
+from tailrace.spark.trouble import trouble_path
 
 #: Classes of causes in the JVM: a process or connection was lost.
 _TRANSIENT = frozenset(
@@ -96,6 +97,7 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
         "checkpointPath": absolute(pipeline.checkpoint),
+        "troublePath": trouble_path(absolute(pipeline.checkpoint)),
     }
     if pipeline.settings.sample is not SampleMode.NONE:
         options["samplePath"] = sample_path(absolute(pipeline.checkpoint))
@@ -133,6 +135,9 @@ class Watcher(Protocol):
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """The stream failed with a transient error and restarts after a pause."""
+
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """The source does not answer, and is tried again; None: nothing is tried again any more."""
 
     def on_step(self, step: str) -> None:
         """A step begins; of interest until the first report on a batch."""

@@ -123,6 +123,9 @@ class Telemetry:
     def on_written(self, batch_id: int, written: list[Written]) -> None:
         """See `Watcher`."""
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
 

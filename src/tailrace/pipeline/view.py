@@ -109,6 +109,13 @@ class ProgressView:
             Text(f"{self._prefix}stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
         )
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+        told = "the source answers again"
+        if error is not None:
+            told = f"no answer from the source, tried again: {printable(coded(error.message, error.code))}"
+        self._console.print(Text(self._prefix + told, "yellow"))
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
         self._step = step

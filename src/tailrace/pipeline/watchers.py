@@ -38,6 +38,11 @@ class Watchers:
         for watcher in self.watchers:
             watcher.on_restart(error, attempt, pause_s)
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+        for watcher in self.watchers:
+            watcher.on_trouble(error)
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
         for watcher in self.watchers:

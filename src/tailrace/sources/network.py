@@ -10,9 +10,10 @@ import ssl
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions, TlsOptions
 from tailrace.errors import ConfigError, DecodeError, SourceError, TailraceError, TransientSourceError
@@ -245,6 +246,20 @@ NO_DISK = "the server's disk is full"
 INTERRUPTED = "the server did not complete the statement"
 
 
+#: How long an operation is tried again before anybody is told, seconds.
+_TOLD_AFTER_S = 1.0
+
+
+def tell_retries(tell: Callable[[SourceOptions, str, TailraceError | None], None]) -> None:
+    """Let `tell` know what this process tries again for longer than a moment.
+
+    Args:
+        tell: gets the options of the stream, a name of the operation, and the error of each attempt that
+            failed; None: the operation is over.
+    """
+    Retrying.tell = staticmethod(tell)
+
+
 class Retrying:
     """Retries of what fails transiently: a database's own rules over one loop.
 
@@ -252,6 +267,9 @@ class Retrying:
         translate: the error of ours for one of the driver, given what was being done.
         driver_errors: what the database's driver raises, besides OSError.
     """
+
+    #: See `tell_retries`.
+    tell: ClassVar[Callable[[SourceOptions, str, TailraceError | None], None]] = staticmethod(lambda *_: None)
 
     def __init__(
         self,
@@ -289,20 +307,28 @@ class Retrying:
             TransientSourceError: it still fails when the time is over; the last error.
             TailraceError: any other failure, at once.
         """
-        deadline = clock() + options.retry_timeout_ms / 1000
-        delay = _FIRST_DELAY_S
-        while True:
-            try:
-                return operation()
-            except self._expected as error:
-                failure = self._translate(error, doing)
-                pause = delay * random.uniform(0.5, 1)  # noqa: S311
-                if not failure.retryable or clock() + pause > deadline:
-                    if failure is error:
-                        raise
-                    raise failure from error
-            sleep(pause)
-            delay = min(2 * delay, _LONGEST_DELAY_S)
+        begun = clock()
+        deadline = begun + options.retry_timeout_ms / 1000
+        delay, told_as = _FIRST_DELAY_S, ""
+        try:
+            while True:
+                try:
+                    return operation()
+                except self._expected as error:
+                    failure = self._translate(error, doing)
+                    pause = delay * random.uniform(0.5, 1)  # noqa: S311
+                    if not failure.retryable or clock() + pause > deadline:
+                        if failure is error:
+                            raise
+                        raise failure from error
+                if clock() - begun >= _TOLD_AFTER_S:
+                    told_as = told_as or uuid.uuid4().hex
+                    self.tell(options, told_as, failure)
+                sleep(pause)
+                delay = min(2 * delay, _LONGEST_DELAY_S)
+        finally:
+            if told_as:
+                self.tell(options, told_as, None)
 
 
 class Reconnecting(Generic[C]):

@@ -28,6 +28,7 @@ from tailrace.spark.partition import SplitPartition, partitions_of, read_split
 from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout
 from tailrace.spark.same_stream import require_same, with_shape
+from tailrace.spark.trouble import note_trouble
 from tailrace.spark.user_errors import in_short
 
 
@@ -94,6 +95,7 @@ class TailraceStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         assert isinstance(partition, SplitPartition)
+        note_trouble()
         for split in partition.splits:
             yield from read_split(split, self._options, self._layout, follows=True, sample=partition.sample)
 
@@ -113,6 +115,7 @@ class TailraceStreamReader(DataSourceStreamReader):
     def _open(self) -> Enumerator:
         """The enumerator, created on first use."""
         if self._enumerator is None:
+            note_trouble()
             path = self._options.requests_path
             self._enumerator = Enumerator(
                 self._options,

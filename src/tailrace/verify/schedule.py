@@ -351,6 +351,9 @@ class Verifications:
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""
 
+    def on_trouble(self, error: TailraceError | None) -> None:
+        """See `Watcher`."""
+
     def on_step(self, step: str) -> None:
         """See `Watcher`."""
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tailrace.errors import TransientSinkError
+from tailrace.errors import TransientSinkError, TransientSourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.event_log import EventLog
 from tailrace.sinks.base import Written
@@ -26,6 +26,14 @@ def test_events_carry_table_batch_and_code(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.messages[1] == "a disk is full; start 2 in 4 s"
     assert (parked["code"], parked["table"]) == ("TR-7010", "shop.t")
     assert (other["code"], other["table"]) == (None, None)
+
+
+def test_source_that_does_not_answer_is_logged_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    events = EventLog(batches=False)
+    events.on_trouble(TransientSourceError("no connection", code="TR-3003"))
+    events.on_trouble(None)
+    assert caplog.messages == ["no connection; tried again", "the source answers again"]
+    assert caplog.records[0].__dict__["code"] == "TR-3003"
 
 
 def test_batches_are_left_out_of_a_log_of_warnings(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from tailrace.errors import TransientSourceError
 from tailrace.pipeline.view import ProgressView
 
 
@@ -44,3 +45,13 @@ def test_idle_stream_prints_no_line_after_the_other(monkeypatch):
 
 def test_notice_is_printed_without_control_characters():
     assert "lost `a\\x1b[2J`" in shown(report=lambda view: view.on_notice("lost `a\x1b[2J`"))
+
+
+def test_source_that_does_not_answer_is_told_until_it_does():
+    def trouble(view):
+        view.on_trouble(TransientSourceError("no connection", code="TR-3003"))
+        view.on_trouble(None)
+
+    printed = shown(report=trouble)
+    assert "no answer from the source, tried again: no connection [TR-3003]" in printed
+    assert "the source answers again" in printed

@@ -137,6 +137,7 @@ class ReasonOut(BaseModel):
     code: str | None = None
     detail: str | None = None
     hint: str | None = None
+    since_us: int | None = Field(None, description="since when a subscription has not gone on")
 
 
 class SubscriptionOut(BaseModel):

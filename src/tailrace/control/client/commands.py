@@ -344,6 +344,8 @@ def reason_lines(reason: Mapping[str, Any], before: str) -> str:
     """An error of the API as text, behind what it is about."""
     code = f" [{reason['code']}]" if reason.get("code") else ""
     lines = [f"{before}{reason['message']}{code}"]
+    if reason.get("since_us"):
+        lines.append(f"  since {time_text(reason['since_us'])} UTC")
     lines += [f"  {reason[part]}" for part in ("detail", "hint") if reason.get(part)]
     return printable_lines("\n".join(lines))
 

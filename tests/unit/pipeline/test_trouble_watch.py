@@ -1,0 +1,57 @@
+"""A watcher is told that a source does not answer, and that it answers again."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import replace
+from pathlib import Path
+
+from tailrace.config.load import parse_pipelines
+from tailrace.errors import TailraceError, TransientSourceError
+from tailrace.pipeline.trouble_watch import TroubleWatch
+from tailrace.pipeline.watchers import Watchers
+from tailrace.sources.network import Retrying
+from tailrace.spark.trouble import trouble_path
+
+FILE = """\
+source: {{url: "mysql://127.0.0.1:1/shop", user: u, password: p, tables: t}}
+sink: {{type: delta, path: {0}/lake}}
+pipeline: {{checkpoint: {0}/checkpoint}}
+"""
+
+
+class Told:
+    """A watcher that keeps what it is told of trouble."""
+
+    def __init__(self) -> None:
+        self.found: queue.Queue[str | None] = queue.Queue()
+
+    def on_trouble(self, error: TailraceError | None) -> None:
+        self.found.put(None if error is None else error.message)
+
+
+def test_watcher_is_told_once_of_each_change(tmp_path: Path) -> None:
+    (pipeline,) = parse_pipelines(FILE.format(tmp_path), default_name="shop")
+    options = replace(pipeline.source, trouble_path=trouble_path(pipeline.checkpoint))
+    told = Told()
+    with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
+        for _ in range(3):
+            Retrying.tell(options, "a", TransientSourceError("no connection"))
+        assert told.found.get(timeout=10) == "no connection"
+        Retrying.tell(options, "a", TransientSourceError("no connection"))
+        Retrying.tell(options, "a", None)
+        assert told.found.get(timeout=10) is None
+    assert told.found.empty()
+
+
+def test_what_was_left_is_not_told(tmp_path: Path) -> None:
+    (pipeline,) = parse_pipelines(FILE.format(tmp_path), default_name="shop")
+    options = replace(pipeline.source, trouble_path=trouble_path(pipeline.checkpoint))
+    told = Told()
+    with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
+        Retrying.tell(options, "killed", TransientSourceError("no connection"))
+        assert told.found.get(timeout=10) == "no connection"
+    with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
+        Retrying.tell(options, "a", TransientSourceError("another"))
+        assert told.found.get(timeout=10) == "another"
+    assert told.found.empty()
