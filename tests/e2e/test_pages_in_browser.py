@@ -23,8 +23,9 @@ import uvicorn
 from sqlalchemy import delete, insert, select
 
 from tailrace.cache import cache_dir
-from tailrace.control import leases, progress, subscriptions
+from tailrace.control import jobs, leases, progress, subscriptions
 from tailrace.control.api.app import create_app
+from tailrace.control.jobs import JobKind
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import progress as progress_table
 from tailrace.control.metadata.tables import subscriptions as table
@@ -36,7 +37,6 @@ from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
 from tailrace.errors import TransientControlError
-from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.support.browser import LOOKS, chromium, signed_in
 from tests.support.databases import fresh_database
 from tests.support.pages import FILE, HOSTILE, control, fill, token_of
@@ -281,7 +281,12 @@ def test_selected_tables_are_repaired_when_asked_twice(
     database: ControlDatabase, browser: Browser, tmp_path: Path
 ) -> None:
     fill(database)
-    requests = RequestDirectory(requests_path(str(tmp_path / "lake/shop/_checkpoint")))
+
+    def asked() -> list[tuple[JobKind, int]]:
+        found = database.read(lambda connection: jobs.select_jobs(connection, "shop"))
+        return [(job.kind, len(job.tables)) for job in found]
+
+    before = asked()
     with Served(control(database, tmp_path), browser) as served:
         page = served.page(scope=Scope.OPERATE)
         page.goto(served.url + "/pipelines/shop")
@@ -291,7 +296,7 @@ def test_selected_tables_are_repaired_when_asked_twice(
         part.get_by_role("checkbox", name="Select shop.stock").check()
         part.get_by_role("button", name="Repair selected").click()
         page.locator("#confirm").get_by_role("button", name="Go back").click()
-        assert not requests.pending()
+        assert asked() == before
         # what is selected stays when the part comes again
         page.wait_for_timeout(16_000)
         assert part.locator("input:checked").count() == 2
@@ -301,11 +306,7 @@ def test_selected_tables_are_repaired_when_asked_twice(
         page.get_by_text("repair, 2 tables").wait_for()
         page.get_by_role("button", name="Verify all").click()
         page.get_by_role("status").filter(has_text="Asked to verify").wait_for()
-    signals = [request.signal for request in requests.pending()]
-    assert [(one.type, len(one.data.get("data-collections", ()))) for one in signals if one] == [
-        ("repair", 2),
-        ("verify", 0),
-    ]
+    assert asked() == [(JobKind.VERIFY, 0), (JobKind.REPAIR, 2), *before]
 
 
 def test_pipeline_is_made_from_what_the_source_says(

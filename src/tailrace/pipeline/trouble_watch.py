@@ -21,7 +21,7 @@ class TroubleWatch:
 
     Args:
         pipeline: the pipeline, as it is for one source.
-        watcher: is told.
+        watcher: hears of it.
     """
 
     def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:

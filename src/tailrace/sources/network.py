@@ -246,7 +246,7 @@ NO_DISK = "the server's disk is full"
 INTERRUPTED = "the server did not complete the statement"
 
 
-#: How long an operation is tried again before anybody is told, seconds.
+#: How long an operation is tried again before anybody hears of it, seconds.
 _TOLD_AFTER_S = 1.0
 
 

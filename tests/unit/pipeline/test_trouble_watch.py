@@ -14,7 +14,7 @@ from tailrace.sources.network import Retrying
 from tailrace.spark.trouble import trouble_path
 
 FILE = """\
-source: {{url: "mysql://127.0.0.1:1/shop", user: u, password: p, tables: t}}
+source: {{url: "mysql://127.0.0.1:1/shop", user: u, password: p, tables: "shop[.]t"}}
 sink: {{type: delta, path: {0}/lake}}
 pipeline: {{checkpoint: {0}/checkpoint}}
 """

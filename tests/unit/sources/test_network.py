@@ -16,7 +16,7 @@ OPTIONS = parse_options(
         "url": "mysql://127.0.0.1:1/shop",
         "user": "u",
         "password": "p",
-        "tables": "t",
+        "tables": "shop[.]t",
         "retryTimeoutMs": "60000",
     }
 )

@@ -14,7 +14,7 @@ from tailrace.sources.network import Retrying
 from tailrace.spark.trouble import Troubles, note_trouble, trouble_path
 
 OPTIONS = parse_options(
-    {"url": "mysql://127.0.0.1:1/shop", "user": "u", "password": "p", "tables": "t"},
+    {"url": "mysql://127.0.0.1:1/shop", "user": "u", "password": "p", "tables": "shop[.]t"},
 )
 
 
