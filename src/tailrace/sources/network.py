@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions, TlsOptions
 from tailrace.errors import ConfigError, DecodeError, SourceError, TailraceError, TransientSourceError
@@ -250,6 +250,9 @@ INTERRUPTED = "the server did not complete the statement"
 _TOLD_AFTER_S = 1.0
 
 
+_listeners: list[Callable[[SourceOptions, str, TailraceError | None], None]] = []
+
+
 def tell_retries(tell: Callable[[SourceOptions, str, TailraceError | None], None]) -> None:
     """Let `tell` know what this process tries again for longer than a moment.
 
@@ -257,7 +260,13 @@ def tell_retries(tell: Callable[[SourceOptions, str, TailraceError | None], None
         tell: gets the options of the stream, a name of the operation, and the error of each attempt that
             failed; None: the operation is over.
     """
-    Retrying.tell = staticmethod(tell)
+    _listeners[:] = [tell]
+
+
+def retried(options: SourceOptions, operation: str, error: TailraceError | None) -> None:
+    """An operation is tried again, or is over; see `tell_retries`."""
+    for tell in _listeners:
+        tell(options, operation, error)
 
 
 class Retrying:
@@ -267,9 +276,6 @@ class Retrying:
         translate: the error of ours for one of the driver, given what was being done.
         driver_errors: what the database's driver raises, besides OSError.
     """
-
-    #: See `tell_retries`.
-    tell: ClassVar[Callable[[SourceOptions, str, TailraceError | None], None]] = staticmethod(lambda *_: None)
 
     def __init__(
         self,
@@ -323,12 +329,12 @@ class Retrying:
                         raise failure from error
                 if clock() - begun >= _TOLD_AFTER_S:
                     told_as = told_as or uuid.uuid4().hex
-                    self.tell(options, told_as, failure)
+                    retried(options, told_as, failure)
                 sleep(pause)
                 delay = min(2 * delay, _LONGEST_DELAY_S)
         finally:
             if told_as:
-                self.tell(options, told_as, None)
+                retried(options, told_as, None)
 
 
 class Reconnecting(Generic[C]):

@@ -10,7 +10,7 @@ from tailrace.config.load import parse_pipelines
 from tailrace.errors import TailraceError, TransientSourceError
 from tailrace.pipeline.trouble_watch import TroubleWatch
 from tailrace.pipeline.watchers import Watchers
-from tailrace.sources.network import Retrying
+from tailrace.sources.network import retried
 from tailrace.spark.trouble import trouble_path
 
 FILE = """\
@@ -36,10 +36,10 @@ def test_watcher_is_told_once_of_each_change(tmp_path: Path) -> None:
     told = Told()
     with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
         for _ in range(3):
-            Retrying.tell(options, "a", TransientSourceError("no connection"))
+            retried(options, "a", TransientSourceError("no connection"))
         assert told.found.get(timeout=10) == "no connection"
-        Retrying.tell(options, "a", TransientSourceError("no connection"))
-        Retrying.tell(options, "a", None)
+        retried(options, "a", TransientSourceError("no connection"))
+        retried(options, "a", None)
         assert told.found.get(timeout=10) is None
     assert told.found.empty()
 
@@ -49,9 +49,9 @@ def test_what_was_left_is_not_told(tmp_path: Path) -> None:
     options = replace(pipeline.source, trouble_path=trouble_path(pipeline.checkpoint))
     told = Told()
     with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
-        Retrying.tell(options, "killed", TransientSourceError("no connection"))
+        retried(options, "killed", TransientSourceError("no connection"))
         assert told.found.get(timeout=10) == "no connection"
     with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
-        Retrying.tell(options, "a", TransientSourceError("another"))
+        retried(options, "a", TransientSourceError("another"))
         assert told.found.get(timeout=10) == "another"
     assert told.found.empty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,7 +23,7 @@ OPTIONS = parse_options(
 
 
 @pytest.fixture
-def told() -> Iterator[list[tuple[str, str | None]]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     """Names of operations, and the error or None."""
     found: list[tuple[str, str | None]] = []
 
@@ -31,10 +31,9 @@ def told() -> Iterator[list[tuple[str, str | None]]]:
         assert options is OPTIONS
         found.append((operation, None if error is None else error.message))
 
-    before = network.Retrying.tell
+    monkeypatch.setattr(network, "_listeners", [])
     tell_retries(tell)
-    yield found
-    tell_retries(before)
+    return found
 
 
 def run(failures: int, error: TailraceError, *, attempt_s: float = 0.0) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.errors import TailraceError, TransientSourceError
-from tailrace.sources.network import Retrying
+from tailrace.sources.network import retried
 from tailrace.spark.trouble import Troubles, note_trouble, trouble_path
 
 OPTIONS = parse_options(
@@ -37,7 +37,7 @@ def troubles(tmp_path: Path, clock: Clock) -> Troubles:
 
 
 def note(options: SourceOptions, operation: str, text: str | None) -> None:
-    Retrying.tell(options, operation, None if text is None else TransientSourceError(text, code="TR-3003"))
+    retried(options, operation, None if text is None else TransientSourceError(text, code="TR-3003"))
 
 
 def message(error: TailraceError | None) -> str | None:
