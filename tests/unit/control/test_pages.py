@@ -29,6 +29,7 @@ from tailrace.control.secrets import require_references
 from tailrace.control.servers import ServerInfo
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
+from tailrace.extras import EXTRAS
 from tests.support.pages import FILE as SPEC
 from tests.support.pages import HOSTILE, SHOWN, browsing, control, fill, token_of
 
@@ -480,6 +481,17 @@ def test_file_is_checked_while_it_is_typed(database: ControlDatabase, spec: str,
         assert said in answer.text
         assert "hunter2" not in answer.text
         assert "<script" not in answer.text
+
+
+def test_extra_that_is_missing_is_named_while_a_file_is_typed(
+    database: ControlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXTRAS, "delta", ("package_that_is_not_there",))
+    with browsing(database) as browser:
+        form = browser.form("/new", "/new")
+        answer = browser.client.post("/check", data={**form, "spec": SPEC, "name": ""})
+    assert "TR-1203" in answer.text
+    assert "pip install &#39;tailrace[delta]&#39;" in answer.text
 
 
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.OPERATE])

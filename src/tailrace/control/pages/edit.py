@@ -113,7 +113,8 @@ def routes(site: Site) -> APIRouter:
         try:
             if how == "file":
                 require_references(spec)
-                site.control.require_allowed(spec, name)
+                for pipeline in site.control.pipelines(spec, name):
+                    pipeline.require_extras()
             elif how == "tables":
                 values["tables"] = inspection.tables(site.control, spec)
             else:
