@@ -218,8 +218,8 @@ def watch_snapshot(look: Session, shop: Shop) -> None:
 
 def outlive_a_stopped_source(look: Session, source: MySqlServer, shop: Shop) -> None:
     """The page says what fails while the worker tries again by itself, and no longer once it goes on."""
-    source.stop()
     stopped = time.monotonic()
+    source.stop()
     look.wait_for_health("retrying")
     seconds = time.monotonic() - stopped
     print(f"that the source does not answer is shown after {seconds:.1f} s")  # noqa: T201 - the figure
@@ -296,8 +296,10 @@ def park_and_resync(look: Session, source: MySqlServer, shop: Shop) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert "stock" in shop.difference()
-    look.press("Resync", look.row("shop.stock"), sure=True)
-    look.page.get_by_role("status").filter(has_text="Asked to read the table again").wait_for()
+    # resuming is all that helps a parked table
+    assert look.row("shop.stock").get_by_role("button").all_inner_texts() == ["Resume"]
+    look.press("Resume", look.row("shop.stock"))
+    look.page.get_by_role("status").filter(has_text="Asked to resume the table").wait_for()
     look.wait_for_health("running")
     look.row("shop.stock").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
     shop.require_equal()
