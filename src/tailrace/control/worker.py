@@ -215,7 +215,7 @@ class Worker:
         if error is not None and self._session is not None and is_stopped(self._session):
             kill_worker("Spark has ended")
         self._leases.remove(member.lease)
-        if not (member.is_lost or isinstance(error, LeaseLostError)):
+        if not member.is_lost:  # a target may refuse a lease that this database holds, as it was restored
             try:
                 self._report_end(member, error)
             except (LeaseLostError, TransientControlError) as failure:  # the lease ends by itself
