@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +34,13 @@ class SpilledRows:
         #: Files, and the rows of each of their batches.
         self._files: list[tuple[pa.RecordBatchFileReader, list[int]]] = []
         self._kept: list[pa.StructArray] = []
-        self._bytes = 0
+        self._bytes = self._count = 0
 
     def append(self, rows: pa.StructArray) -> None:
         """Add rows; they may be written to disk. Raises OSError if that is full."""
         if len(rows):
             self._kept.append(rows)
+            self._count += len(rows)
             self._bytes += rows.nbytes
         if self._bytes > self._most_bytes:
             self._spill()
@@ -58,6 +59,33 @@ class SpilledRows:
                 wanted, at = mask[at : at + len(piece)], at + len(piece)
                 if wanted.any():
                     yield piece.filter(pa.array(wanted))
+
+    def everything(self) -> Iterator[pa.StructArray]:
+        """All rows, a few thousand at a time."""
+        return self.where(np.ones(self._count, bool))
+
+    def take(self, places: np.ndarray) -> pa.StructArray:
+        """The rows at some places, in that order."""
+        order = np.argsort(places, kind="stable")
+        wanted = places[order]
+        found, start = [], 0
+        for piece, size in self._pieces():
+            low, high = np.searchsorted(wanted, (start, start + size))
+            if high > low:
+                found.append(piece().take(pa.array(wanted[low:high] - start)))
+            start += size
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        rows = pa.concat_arrays(found) if found else pa.array([], self._schema.field("row").type)
+        return rows.take(pa.array(back))
+
+    def _pieces(self) -> Iterator[tuple[Callable[[], pa.StructArray], int]]:
+        """What reads each piece, and its number of rows, in order."""
+        for reader, sizes in self._files:
+            for number, size in enumerate(sizes):
+                yield (lambda reader=reader, number=number: reader.get_batch(number).column(0)), size
+        for kept in self._kept:
+            yield (lambda kept=kept: kept), len(kept)
 
     def _spill(self) -> None:
         handle, path = tempfile.mkstemp(prefix="tailrace-rewind-")
