@@ -3204,22 +3204,23 @@ CATALOGUE = {
     "TR-8210": Condition(
         "the database's tables cannot be restored from an archive",
         (ConfigError,),
-        "`tailrace archive --base` and `tailrace restore` are for MySQL and MariaDB.",
-        "Restore it by the database's own means: PostgreSQL by `pg_basebackup` with archived WAL, Oracle by "
-        "RMAN.",
+        "`tailrace archive --base` and `tailrace restore` are for MySQL, MariaDB and PostgreSQL.",
+        "Restore it by the database's own means: Oracle by RMAN.",
     ),
     "TR-8211": Condition(
         "the table cannot be restored as of that time",
         (SourceError,),
         "Its rows of now cannot be rewound, since a schema change lies between, or it is gone; and the "
-        "archive has no base from which the rows could be made: one without a schema change up to the time.",
+        "archive has no base from which the rows could be made: one without a schema change up to the time. "
+        "PostgreSQL's log has no schema changes: there, another base behind the time, or the table as it is "
+        "now, must show that the table was the same since the base.",
         "`tailrace archive PIPELINE.YAML --base` keeps the captured tables; take one regularly, and behind "
         "each schema change.",
     ),
     "TR-8212": Condition(
-        "the table was altered while it was restored",
+        "the table was altered while it was read",
         (TransientSourceError,),
-        "A schema change came while its rows were read.",
+        "A schema change came while its rows were read, to be restored or to be kept as a base.",
         "Repeat the command.",
     ),
     "TR-8213": Condition(
@@ -3244,21 +3245,30 @@ CATALOGUE = {
     "TR-8216": Condition(
         "there is no publication to archive",
         (ConfigError,),
-        "`tailrace archive` publishes the captured tables as a stream does, and none of them can be.",
+        "`tailrace archive` publishes the captured tables as a stream does, and none of them can be; or "
+        "`--base` finds none of them published.",
         "Correct `tables`, or create the publication: `CREATE PUBLICATION ... FOR TABLE ...`.",
     ),
     "TR-8217": Condition(
-        "the archive does not have the time at which the stream is to start",
+        "the archive does not have the time at which to start, or as of which to restore",
         (ConfigError,),
         "It began later, has expired that time, has a gap behind it, or has nothing of then or later yet.",
         "Set `startingPosition` to a time that it has, to `earliest` or `latest`; or let `tailrace archive` "
-        "catch up.",
+        "catch up. Restore a table as of a time that it has.",
     ),
     "TR-8218": Condition(
         "the database's log cannot be archived",
         (ConfigError,),
         "`tailrace archive` keeps the logs of MySQL, MariaDB and PostgreSQL.",
         "Keep the server's own archived log for as long as streams may need it.",
+    ),
+    "TR-8219": Condition(
+        "the log does not lead on from the kept rows",
+        (SourceError,),
+        "It changes a row that the base does not have, or creates one that it has. Changes are missing, or "
+        "rows have changed without an entry in the log.",
+        "Take another base: `tailrace archive PIPELINE.YAML --base`. Restore the table as of an earlier "
+        "time, or from an earlier base.",
     ),
     # ---- 84 Control plane ----------------------------------------------------------------------------------
     "TR-8401": Condition(

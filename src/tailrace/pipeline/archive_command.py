@@ -169,18 +169,18 @@ def _opened(options: SourceOptions, where: str, key: Secret | None) -> LogArchiv
 
 def _keep_base(options: SourceOptions, where: str, key: Secret | None) -> None:
     if options.dialect == "postgresql":
-        raise ConfigError(
-            "tables of PostgreSQL cannot be restored from an archive",
-            "`--base` keeps tables of MySQL and MariaDB for `tailrace restore`",
-            "keep base backups: pg_basebackup, with archived WAL",
-            code="TR-8210",
-        )
-    from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
-    from tailrace.sources.archive.archive import Archive  # noqa: PLC0415
+        from tailrace.sources.postgres.archiving import keeping  # noqa: PLC0415
+        from tailrace.sources.postgres.replication.archive.segment import WalArchive  # noqa: PLC0415
 
-    base = keep_base(options, Archive(where, key, create=True))
+        base = keeping.keep_base(options, WalArchive(where, key))
+        position = base.position["lsn"]
+    else:
+        from tailrace.pipeline.restore import keep_base  # noqa: PLC0415
+        from tailrace.sources.archive.archive import Archive  # noqa: PLC0415
+
+        base = keep_base(options, Archive(where, key, create=True))
+        position = f"{base.position['file']}:{base.position['pos']}"
     rows = sum(table.rows for table in base.tables)
-    position = f"{base.position['file']}:{base.position['pos']}"
     click.echo(printable(f"base {base.number}: {len(base.tables)} tables, {rows} rows as of {position}"))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.pipeline.restored_table import Restored
 from tailrace.reader.replay import replayed, undone
 from tailrace.reader.rewind import Rewind
 from tailrace.reader.snapshot import read_snapshot
@@ -42,23 +43,6 @@ if TYPE_CHECKING:
 
 #: Rows of one SELECT.
 _PAGE_ROWS = 50_000
-
-
-@dataclass(frozen=True)
-class Restored:
-    """A table as of a time.
-
-    Args:
-        schema: its columns and key then.
-        rows: its rows, of type `schema.arrow`.
-        position: the position of the log that they are as of.
-        source: what they were made from, for people.
-    """
-
-    schema: TableSchema
-    rows: Iterator[pa.StructArray]
-    position: MySqlPosition
-    source: str
 
 
 def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:

@@ -19,7 +19,13 @@ from tailrace.private import open_private
 @click.command()
 @click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
-@click.option("--table", "name", metavar="TABLE", required=True, help="The table, as `database.table`.")
+@click.option(
+    "--table",
+    "name",
+    metavar="TABLE",
+    required=True,
+    help="The table, as `database.table`, of PostgreSQL `schema.table`.",
+)
 @click.option(
     "--at",
     "moment",
@@ -36,19 +42,18 @@ from tailrace.private import open_private
     help="The file to write, for this user only; it must not exist.",
 )
 def restore(pipeline_file: Path, *, source: str | None, name: str, moment: str, target: Path) -> None:
-    """Write the rows that a table had at a time (MySQL, MariaDB) into a Parquet file.
+    """Write the rows that a table had at a time (MySQL, MariaDB, PostgreSQL) into a Parquet file.
 
-    They are made from the rows that it has now and the log since then, or from a base of the archive and the
-    log up to then. The log is read from the server, and from the archive `source.archive` where the server
-    has purged it. Nothing is written to the server.
+    They are made from a base of the archive `source.archive` and the log from then on, which is read from the
+    archive or the server; on MySQL and MariaDB also from the rows that it has now and the log since then. No
+    table of the server is written to.
     """
     options = load_pipeline(pipeline_file, source).source
-    if options.dialect not in ("mysql", "mariadb"):
+    if options.dialect not in ("mysql", "mariadb", "postgresql"):
         raise ConfigError(
             f"tables of `{options.dialect}` cannot be restored",
-            "`tailrace restore` reads the binary log of MySQL and MariaDB",
-            "restore it by the database's own means: PostgreSQL by pg_basebackup with archived WAL, Oracle by"
-            " RMAN",
+            "`tailrace restore` reads the logs of MySQL, MariaDB and PostgreSQL",
+            "restore it by the database's own means: Oracle by RMAN",
             code="TR-8210",
         )
     try:
@@ -58,13 +63,16 @@ def restore(pipeline_file: Path, *, source: str | None, name: str, moment: str, 
     if at_us > time.time_ns() // 1000:
         raise click.BadParameter("a time that has passed", param_hint="--at")
     if "." not in name:
-        raise click.BadParameter("database.table", param_hint="--table")
+        raise click.BadParameter("database.table, of PostgreSQL schema.table", param_hint="--table")
     if target.exists():
         raise click.BadParameter("the file exists", param_hint="--to")
     import pyarrow as pa  # noqa: PLC0415 - a wrong command line is reported first
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from tailrace.pipeline.restore import restored  # noqa: PLC0415
+    if options.dialect == "postgresql":
+        from tailrace.pipeline.postgres_restore import restored  # noqa: PLC0415
+    else:
+        from tailrace.pipeline.restore import restored  # noqa: PLC0415
 
     found = restored(options, TableId.parse(name), at_us)
     schema = pa.schema(list(found.schema.arrow))

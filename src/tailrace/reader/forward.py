@@ -1,7 +1,7 @@
 """Rows as of a later position, from rows as of an earlier one and the rows *after* changes.
 
-Logs that hold only the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL) cannot be read
-backwards, and an update may lack columns that it left as they were (values stored out of line). So the changes
+Logs that hold only the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL) cannot be
+undone, and an update may lack columns that it left as they were (values stored out of line). So the changes
 are spooled, and read backwards: the *last* event of a key says whether there is a row at the end, and what it
 is, but for the columns that it lacks. These are sought further back, at an earlier event of the same key or,
 across an update of the key, of the key before it; what the log does not have is in the earlier row.
@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.errors import SourceError
 from tailrace.model.cell import decode_cell, encode_cell
@@ -156,7 +155,7 @@ class _End:
     def __init__(self, table: TableSchema, keys: TouchedKeys) -> None:
         self._table, self._keys = table, keys
         self._names = [c.name for c in table.columns]
-        #: By key: whether the end is known, which row that lacks columns seeks them here, what comes next needs.
+        #: By key: whether the end is known, which row seeks columns here, what the next event needs.
         self._decided = np.zeros(len(keys), bool)
         self._sought = np.full(len(keys), -1, np.int64)
         self._needed = np.full(len(keys), _ANY, np.int8)

@@ -156,7 +156,7 @@ def _ids(change):
         [("d", _only_key(ONE, _row(ONE, (5,), 2)), None, ())],
         [("u", _only_key(ONE, _row(ONE, (1,), 2)), _row(ONE, (2,), 2), ())],
         [("d", _only_key(ONE, _row(ONE, (1,), 2)), None, ()), ("u", None, _row(ONE, (1,), 3), ())],
-        [("u", {n: None for n in ONE.arrow.names}, _row(ONE, (1,), 2), ())],
+        [("u", dict.fromkeys(ONE.arrow.names), _row(ONE, (1,), 2), ())],
     ],
 )
 def test_log_that_does_not_fit_the_rows_is_refused(log):

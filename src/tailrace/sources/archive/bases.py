@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
-from tailrace.sources.archive.archive import Archive, now_us
+from tailrace.sources.archive.archive import LogArchive, now_us
 from tailrace.sources.archive.sealing import EVENTS, HEADER, SealedReader, SealedWriter, damaged
 from tailrace.sources.archive.writing import Hashing
 
@@ -57,11 +57,13 @@ class Base:
         number: its name in the archive.
         position: the position, as JSON.
         tables: the tables.
+        state: what the source keeps with them, as JSON.
     """
 
     number: int
     position: Mapping[str, Any]
     tables: tuple[BaseTable, ...]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,9 +76,10 @@ class Base:
 
 
 def write_base(
-    archive: Archive,
+    archive: LogArchive[Any],
     position: Mapping[str, Any],
     tables: Iterable[tuple[TableSchema, Iterable[ChangeBatch]]],
+    state: Mapping[str, Any] | None = None,
 ) -> Base:
     """Write the rows of tables as of a position."""
     number = now_us()
@@ -95,16 +98,17 @@ def write_base(
     value = {
         "position": dict(position),
         "tables": [{"schema": t.schema.to_json(), "rows": t.rows, "digest": t.digest} for t in written],
+        "state": dict(state or {}),
     }
     buffer = BytesIO()
     writer = SealedWriter(buffer, name, archive.key)
     writer.write(HEADER, json.dumps(value).encode())
     writer.end()
     archive.store.write(name, buffer.getvalue())
-    return Base(number, position, tuple(written))
+    return Base(number, position, tuple(written), value["state"])
 
 
-def bases(archive: Archive) -> list[Base]:
+def bases(archive: LogArchive[Any]) -> list[Base]:
     """The bases of an archive, oldest first.
 
     Raises:
@@ -118,7 +122,7 @@ def bases(archive: Archive) -> list[Base]:
     return found
 
 
-def _base(archive: Archive, name: str, data: bytes) -> Base:
+def _base(archive: LogArchive[Any], name: str, data: bytes) -> Base:
     where = f"bases/{name}"
     frames = list(SealedReader(BytesIO(data), where, archive.key).frames(_MOST_DESCRIPTION))
     try:
@@ -128,12 +132,13 @@ def _base(archive: Archive, name: str, data: bytes) -> Base:
             BaseTable(TableSchema.from_json(t["schema"]), int(t["rows"]), str(t["digest"]))
             for t in value["tables"]
         )
-        return Base(int(name), dict(value["position"]), tables)
+        # bases of earlier versions have no state
+        return Base(int(name), dict(value["position"]), tables, dict(value.get("state", {})))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise damaged(where, "it does not describe a base") from None
 
 
-def base_rows(archive: Archive, base: Base, table: BaseTable) -> Iterator[pa.StructArray]:
+def base_rows(archive: LogArchive[Any], base: Base, table: BaseTable) -> Iterator[pa.StructArray]:
     """The rows of a table of a base, of type `table.schema.arrow`.
 
     Raises:
@@ -154,7 +159,7 @@ def base_rows(archive: Archive, base: Base, table: BaseTable) -> Iterator[pa.Str
 
 
 @contextmanager
-def _verified(archive: Archive, name: str, digest: str) -> Iterator[BinaryIO]:
+def _verified(archive: LogArchive[Any], name: str, digest: str) -> Iterator[BinaryIO]:
     try:
         with archive.store.reading(name) as file:
             found = hashlib.sha256()
@@ -168,7 +173,7 @@ def _verified(archive: Archive, name: str, digest: str) -> Iterator[BinaryIO]:
         raise damaged(name, "it is missing") from None
 
 
-def remove_bases(archive: Archive, numbers: set[int]) -> None:
+def remove_bases(archive: LogArchive[Any], numbers: set[int]) -> None:
     """Remove bases: first what describes them."""
     names = archive.store.names("bases")
     found = [name for name in names if (match := _FILE.fullmatch(name)) and int(match[1]) in numbers]

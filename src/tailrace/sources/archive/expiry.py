@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from tailrace.sources.archive.archive import Archive, LogArchive, now_us
+from tailrace.sources.archive.archive import LogArchive, now_us
 from tailrace.sources.archive.bases import bases, remove_bases
 
 
@@ -23,21 +23,19 @@ def expire(archive: LogArchive[Any], seconds: float) -> int:
         count += len(segments)
     if count:
         archive.forget(count)
-        if isinstance(archive, Archive):
-            _forget_bases(archive)
+        _forget_bases(archive)
     return count
 
 
-def _forget_bases(archive: Archive) -> None:
+def _forget_bases(archive: LogArchive[Any]) -> None:
     """Remove the bases behind which the archive no longer has the whole log."""
-    oldest: dict[str, int] = {}
+    oldest: dict[str, Any] = {}
     for segment in archive.segments:
-        oldest.setdefault(segment.server, segment.file_number)
+        oldest.setdefault(segment.server, segment)
     useless = set()
     for base in bases(archive):
-        server, file = str(base.position.get("server")), str(base.position.get("file"))
-        number = file.rpartition(".")[2]
-        if server not in oldest or not number.isdecimal() or int(number) < oldest[server]:
+        first = oldest.get(str(base.position.get("server")))
+        if first is None or first.is_behind(base.position):
             useless.add(base.number)
     if useless:
         remove_bases(archive, useless)

@@ -70,6 +70,14 @@ class StoredSegment(ABC):
         """Whether the log goes on from the end of `before` to this segment without a gap."""
 
     @abstractmethod
+    def is_behind(self, position: Mapping[str, Any]) -> bool:
+        """Whether the log between a position of the same server and the segment is missing, or may be.
+
+        Args:
+            position: the position, as JSON; anybody may have written it.
+        """
+
+    @abstractmethod
     def _is_possible(self) -> bool:
         """Whether a segment can have such values."""
 
@@ -147,6 +155,11 @@ class Segment(StoredSegment):
         if self.file == before.file:
             return not before.closed and self.start == before.end
         return self.start == FILE_HEAD and self.file == next_file(before.file)
+
+    def is_behind(self, position: Mapping[str, Any]) -> bool:
+        """Whether the position lies in an earlier log file."""
+        number = str(position.get("file")).rpartition(".")[2]
+        return not number.isdecimal() or int(number) < self.file_number
 
     def _is_possible(self) -> bool:
         return 0 <= self.start < self.end < 1 << 62 and _LOG_FILE.fullmatch(self.file) is not None

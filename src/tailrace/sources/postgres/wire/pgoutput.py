@@ -79,6 +79,7 @@ class LogDecoder(ChangeDecoder):
         unfit: `SourceOptions.unfit`.
         epoch: the stream's epoch, the first part of `seq`.
         wants_message: whether logical messages with a prefix are captured.
+        described: told about each relation that is described; what it returns counts in place of its schema.
         after: transactions whose commit lies below this LSN are skipped.
         end: messages outside of transactions that end above this LSN are skipped.
         batch_rows: most rows of a batch.
@@ -98,6 +99,7 @@ class LogDecoder(ChangeDecoder):
         schema_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         unfit: Callable[[str], str | None] = lambda _: None,
         wants_message: Callable[[str], bool] = lambda _: False,
+        described: Callable[[Relation], TableSchema | None] = lambda _: None,
         epoch: int = 0,
         after: int = 0,
         end: int = 1 << 63,
@@ -120,7 +122,7 @@ class LogDecoder(ChangeDecoder):
         self._messages: list[LogicalMessage] = []
         self._captures, self._types, self._learn = captures, types, learn
         self._keys, self._schema_of, self._unfit = keys, schema_of, unfit
-        self._wants_message = wants_message
+        self._wants_message, self._told = wants_message, described
         self._after, self._log_end = after, end
         self._epoch = epoch
         self._relations = Relations()
@@ -270,13 +272,15 @@ class LogDecoder(ChangeDecoder):
     def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
         """Learn a relation; decode all pending changes first if its table had another schema."""
         relation = Relation.parse(body)
+        given = self._told(relation)
         slot = -1
         if self._captures(relation.id):
             slot = self._slots.get(body, -1)
             if slot < 0:
                 slot = len(self._layouts)
                 with concerning(relation.id):
-                    self._layouts.append(Layout(ImagePlan(self._schema(relation)), self._max_rows))
+                    schema = given or self._schema(relation)
+                    self._layouts.append(Layout(ImagePlan(schema), self._max_rows))
                 self._described.append(relation)
                 self._slots[body] = slot
             if self._current.get(relation.id, slot) != slot:

@@ -10,8 +10,9 @@ be read by itself, the descriptions in force at its start precede it: the preamb
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,13 @@ class WalSegment(StoredSegment):
         """Whether the log goes on from the end of `before` to this segment without a gap."""
         mine = (self.server, self.database, self.publication, self.start)
         return not self.begins and mine == (before.server, before.database, before.publication, before.end)
+
+    def is_behind(self, position: Mapping[str, Any]) -> bool:
+        """Whether the position lies below its start."""
+        try:
+            return parse_lsn(str(position.get("lsn"))) < self.start
+        except ValueError:
+            return True
 
     def _is_possible(self) -> bool:
         self.history  # noqa: B018 - raises ValueError
