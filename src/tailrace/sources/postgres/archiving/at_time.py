@@ -2,7 +2,7 @@
 
 PostgreSQL stamps a transaction shortly before it writes the commit record, so of two transactions that commit
 at once the later stamp may come first in the log. Positions are in the order of commits; so is this rule:
-a transaction of before the time that stands behind one of then or later does not count.
+an earlier transaction that stands behind one of then or later does not count.
 """
 
 from __future__ import annotations
