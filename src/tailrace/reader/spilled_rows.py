@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -69,23 +69,19 @@ class SpilledRows:
         order = np.argsort(places, kind="stable")
         wanted = places[order]
         found, start = [], 0
-        for piece, size in self._pieces():
-            low, high = np.searchsorted(wanted, (start, start + size))
-            if high > low:
-                found.append(piece().take(pa.array(wanted[low:high] - start)))
-            start += size
+        for reader, sizes in self._files:
+            for number, size in enumerate(sizes):
+                if len(here := _within(wanted, start, size)):
+                    found.append(reader.get_batch(number).column(0).take(here))
+                start += size
+        for kept in self._kept:
+            if len(here := _within(wanted, start, len(kept))):
+                found.append(kept.take(here))
+            start += len(kept)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         rows = pa.concat_arrays(found) if found else pa.array([], self._schema.field("row").type)
         return rows.take(pa.array(back))
-
-    def _pieces(self) -> Iterator[tuple[Callable[[], pa.StructArray], int]]:
-        """What reads each piece, and its number of rows, in order."""
-        for reader, sizes in self._files:
-            for number, size in enumerate(sizes):
-                yield (lambda reader=reader, number=number: reader.get_batch(number).column(0)), size
-        for kept in self._kept:
-            yield (lambda kept=kept: kept), len(kept)
 
     def _spill(self) -> None:
         handle, path = tempfile.mkstemp(prefix="tailrace-rewind-")
@@ -102,3 +98,9 @@ class SpilledRows:
         finally:
             Path(path).unlink()
         self._kept, self._bytes = [], 0
+
+
+def _within(places: np.ndarray, start: int, size: int) -> pa.Array:
+    """Those of sorted places that lie in a piece, counted from its start."""
+    low, high = np.searchsorted(places, (start, start + size))
+    return pa.array(places[low:high] - start)

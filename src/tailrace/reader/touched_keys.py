@@ -44,7 +44,8 @@ class TouchedKeys:
         found = np.full(len(keys), -1, np.int64)
         if len(self._names) == 1:
             index = pc.index_in(keys.field(0), self._keys.column(0).combine_chunks())
-            return pc.fill_null(index, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            found[:] = pc.fill_null(index, -1).to_numpy(zero_copy_only=False)
+            return found
         known = self._keys.append_column("n", pa.array(np.arange(len(self._keys))))
         asked = self._columns(keys).append_column("i", pa.array(np.arange(len(keys))))
         joined = asked.join(known, keys=self._names, join_type="inner", use_threads=False)

@@ -94,18 +94,18 @@ def write_base(
                 rows += len(batch)
             writer.end()
         written.append(BaseTable(schema, rows, hashed.digest.hexdigest()))
-    name = f"bases/{number:017d}"
+    name, kept = f"bases/{number:017d}", dict(state or {})
     value = {
         "position": dict(position),
         "tables": [{"schema": t.schema.to_json(), "rows": t.rows, "digest": t.digest} for t in written],
-        "state": dict(state or {}),
+        "state": kept,
     }
     buffer = BytesIO()
     writer = SealedWriter(buffer, name, archive.key)
     writer.write(HEADER, json.dumps(value).encode())
     writer.end()
     archive.store.write(name, buffer.getvalue())
-    return Base(number, position, tuple(written), value["state"])
+    return Base(number, position, tuple(written), kept)
 
 
 def bases(archive: LogArchive[Any]) -> list[Base]:
