@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars
 import pymysql
 import pytest
+from deltalake import DeltaTable
 
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.tokens import Scope
@@ -151,7 +152,7 @@ class Session:
         self.page.screenshot(path=self._pictures / f"page-{name}.png")
 
 
-def test_pipeline_lives_in_the_browser_from_discovery_to_an_error_that_is_repaired(
+def test_pipeline_lives_in_the_browser_from_discovery_to_repair(
     source: MySqlServer, database: ControlDatabase, browser: Browser, tmp_path: Path
 ) -> None:
     shop = Shop(source, tmp_path / "lake" / "shop")
@@ -166,6 +167,16 @@ def test_pipeline_lives_in_the_browser_from_discovery_to_an_error_that_is_repair
         outlive_a_stopped_source(look, source, shop)
         look_at_changes(look, source)
         follow_the_hint(look, source, shop)
+        park_and_resync(look, source, shop)
+        find_and_repair_a_difference(look, shop)
+        source.execute(
+            "UPDATE shop.orders SET amount = amount + 1 WHERE id % 3 = 0",
+            "DELETE FROM shop.stock WHERE place = 4",
+        )
+        shop.require_equal()
+        look.press("Pause")
+        look.wait_for_health("paused")
+        assert shop.difference() == ""
     except BaseException:
         print(server.output(), page.locator("main").inner_text(), sep="\n")  # noqa: T201 - why
         raise
@@ -273,3 +284,64 @@ def follow_the_hint(look: Session, source: MySqlServer, shop: Shop) -> None:
     look.wait_for_health("running")
     problem.wait_for(state="detached")
     shop.require_equal()
+
+
+def park_and_resync(look: Session, source: MySqlServer, shop: Shop) -> None:
+    look.press("Park", look.row("shop.stock"), sure=True)
+    look.page.get_by_role("status").filter(has_text="Asked to park").wait_for()
+    look.row("shop.stock").get_by_text("parked", exact=True).wait_for(timeout=PATIENCE_MS)
+    look.wait_for_health("table parked")
+    source.execute(
+        "UPDATE shop.stock SET pieces = pieces + 100", "INSERT INTO shop.orders VALUES (-2, 2, NULL, NULL)"
+    )
+    deadline = time.monotonic() + 90
+    while polars.read_delta(shop.target("orders")).filter(polars.col("id") == -2).is_empty():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert "stock" in shop.difference()
+    # resuming is all that helps a parked table
+    assert look.row("shop.stock").get_by_role("button").all_inner_texts() == ["Resume"]
+    look.press("Resume", look.row("shop.stock"))
+    look.page.get_by_role("status").filter(has_text="Asked to resume the table").wait_for()
+    look.wait_for_health("running")
+    look.row("shop.stock").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    shop.require_equal()
+    # one that is not parked, and is then resumed
+    look.press("Resync", look.row("shop.customers"), sure=True)
+    look.row("shop.customers").get_by_text("read again").wait_for(timeout=PATIENCE_MS)
+    look.row("shop.customers").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    look.press("Park", look.row("shop.customers"), sure=True)
+    look.row("shop.customers").get_by_text("parked", exact=True).wait_for(timeout=PATIENCE_MS)
+    source.execute("DELETE FROM shop.customers WHERE id = 77")
+    look.press("Resume", look.row("shop.customers"))
+    look.row("shop.customers").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
+    shop.require_equal()
+
+
+def find_and_repair_a_difference(look: Session, shop: Shop) -> None:
+    page = look.page
+
+    def ask(button: str, *, sure: bool = False) -> None:
+        look.press(button, sure=sure)
+        page.get_by_role("status").filter(has_text="Asked to").wait_for()
+
+    def result(table: str) -> Any:
+        row = page.locator("#compare tbody tr").filter(has=page.get_by_text(f"shop.{table}"))
+        return row.locator(".badge")
+
+    DeltaTable(shop.target("orders")).delete("id BETWEEN 10 AND 14")
+    DeltaTable(shop.target("orders")).update({"note": "'not from the source'"}, predicate="id = 100")
+    page.goto(look.url + "/pipelines/shop/comparisons")
+    ask("Verify all")
+    result("orders").get_by_text("different").wait_for(timeout=PATIENCE_MS)
+    result("stock").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("rows that differ: 6").wait_for()
+    look.picture("different-light")
+    page.get_by_role("checkbox", name="Select shop.orders").check()
+    ask("Repair selected", sure=True)
+    result("orders").get_by_text("repaired").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("before its repair: 6").wait_for()
+    shop.require_equal()
+    ask("Verify all")
+    result("orders").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.goto(look.url + "/pipelines/shop")
