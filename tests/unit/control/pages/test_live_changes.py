@@ -154,7 +154,7 @@ def test_page_shows_changes_and_asks_before_values(database: ControlDatabase, tm
         assert "No change since somebody looks" in browser.get(PAGE)
         stream.reads()
         page = browser.get(PAGE)
-        assert "id 4711" in page
+        assert "id&nbsp;4711" in page
         assert "4712" not in page
         assert page.count("Show values</button>") == 1
         form = browser.form(PAGE, f"{PAGE}/values")
