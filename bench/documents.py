@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import spark_runs
-from bench.report import Figure
+from bench.report import Figure, show
 from bench.servers import Server
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import ClickHouseSettings, OpenSearchSettings, WriteMode
@@ -190,7 +190,7 @@ def main() -> None:
     given = parser.parse_args()
     with spark_runs.with_items(given.rows) as (source, spark):
         for figure in measure(source, spark, given.rows, given.clickhouse):
-            print(figure)
+            show(figure)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from bench import data, spark_runs
 from bench.peers import debezium_server
 from bench.peers.toolkit import UnavailableError
 from bench.processes import Sampler
-from bench.report import Figure
+from bench.report import Figure, show
 from bench.servers import Server
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.rabbitmq import RabbitMqSettings
@@ -42,7 +42,7 @@ from tailrace.sinks.redis.sink import RedisStreams
 from tailrace.sinks.rocketmq import frames, tail
 from tailrace.sinks.rocketmq.remoting import BrokerConnections
 from tailrace.sinks.rocketmq.sink import RocketMq, access_of
-from tailrace.sinks.rocketmq.topics import find
+from tailrace.sinks.rocketmq.topics import create, find
 from tailrace.sinks.route import Router
 from tailrace.sinks.webhook.sink import WebhookSystem
 from tailrace_dev.servers import start_nats, start_rabbitmq, start_redis, start_rocketmq
@@ -155,6 +155,7 @@ def rocketmq() -> Iterator[System]:
     with start_rocketmq() as server:
         settings = RocketMqSettings(name_servers=server.name_server, topic_prefix=_PREFIX)
         with closing(BrokerConnections(access_of(settings))) as connections:
+            create(connections, [_PEERS], settings.topic_queues, settings.topic_type)
 
             def count(topic: str) -> int:
                 topic = topic.replace(".", "_")
@@ -362,7 +363,7 @@ def main() -> None:
     given = parser.parse_args()
     with spark_runs.with_items(given.rows) as (source, spark):
         for figure in measure(source, spark, given.rows, given.only):
-            print(figure)
+            show(figure)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import data, spark_runs
 from bench.peers import figures, peers, watch
 from bench.peers.toolkit import UnavailableError
-from bench.report import Figure
+from bench.report import Figure, show
 from bench.servers import Server, running
 from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.sinks.base import CellBatch, StreamId
@@ -136,7 +136,7 @@ def main() -> None:
             data.prepare(connection)
         spark = spark_runs.session(Path(scratch))
         for figure in measure(source, spark, events):
-            print(figure)
+            show(figure)
         spark.stop()
 
 

@@ -19,10 +19,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
+from rich.console import Console
+
 from bench import data, spark_runs
 from bench.processes import tree_cpu_seconds
 from bench.servers import Server, running
 from tailrace.config.load import load_pipeline
+from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
 
 #: Least rows of the source per second: alone, beside the pipeline.
@@ -107,7 +110,9 @@ def main() -> int:
                 begun = time.perf_counter()
                 report = verify(load_pipeline(once), spark)
                 seconds = time.perf_counter() - begun
-                assert report.equal
+                if not report.equal:
+                    print_report(report, Console(stderr=True), show_values=True)
+                    sys.exit("the target differs from its source")
                 rates.append(given.rows / seconds)
                 cpu = [
                     now - before

@@ -137,6 +137,8 @@ class Enumerator:
         self._end = StreamEnd(options, self._horizon, clock)
         #: Whether the log was found to be read up to the stream's end, when the last batch was planned.
         self._log_read = False
+        #: Whether nothing concerns the stream in the log that the last batch was planned over.
+        self._is_quiet = True
         self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect, compares=compares)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._read_tables = ReadTables(self._log_end)
@@ -200,6 +202,26 @@ class Enumerator:
         """Read no transaction that commits from now on (Trigger.AvailableNow)."""
         self._captured.require_checked()
         self._horizon.hold(self._source.log_end())
+
+    def has_news(self, start: StreamOffset, limits: Limits) -> bool:
+        """Whether there is anything to read but log that does not concern the stream.
+
+        To be called once, after `hold`, instead of planning batches.
+
+        Args:
+            start: where the stream stands.
+            limits: how much log to look at; there is news if there is more.
+
+        Raises:
+            TailraceError: an error of the source.
+        """
+        end = self.latest(start, limits)
+        if end is start:
+            return False
+        upto = self._horizon.upto
+        if upto is None or end.log is None or not self._is_quiet or replace(end, log=start.log) != start:
+            return True
+        return bool(self._source.position(end.log).order < upto.order)
 
     def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         """Choose the end of the batch that begins at `start`.
@@ -519,6 +541,7 @@ class Enumerator:
         self._freshness.reached(log_range.end)
         quiet = not (log_range.has_changes or log_range.ddl_ahead or log_range.has_rewrites)
         quiet = quiet and not (has_rows_to_read or log_range.is_far or self._waits_for_log(start))
+        self._is_quiet = quiet
         if quiet and self._horizon.upto is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range

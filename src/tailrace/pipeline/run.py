@@ -2,6 +2,7 @@
 
 file -> settings        config.load
 directories             private (checkpoint, log) or by the umask (lake)
+anything to do?         pipeline.all_read
 server set up?          sources.preflight
 targets distinct?       sinks.claims
 Spark                   spark.session
@@ -26,6 +27,7 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError, StateError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.all_read import all_read, note_all_read
 from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.on_failure import tell_failure
@@ -96,6 +98,9 @@ def _run(
     is_alone: bool,
 ) -> None:
     watcher.on_step("checking the source")
+    if isinstance(fence, Open) and (last := all_read(pipeline)) is not None:
+        watcher.on_step(f"nothing to read: no changes since batch {last.id}")
+        return
     tables = captured_tables(pipeline)
     for finding in shard_findings(pipeline, tables):
         watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
@@ -114,6 +119,8 @@ def _run(
         Supervisor(
             lambda: read_cells(own, pipeline), pipeline, sink, watcher, stop, tables, fence, is_alone=is_alone
         ).run()
+    if not stop.is_set() and not sink.pending_rows:
+        note_all_read(pipeline)
 
 
 def _require_no_sources(checkpoint: str) -> None:

@@ -91,6 +91,13 @@ _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The pipeline's source as a stream of cells."""
+    source = PipelineSourceUntilNow if _ends_when_idle(pipeline) else PipelineSource
+    register_source(session, source)
+    return session.readStream.format(source.name()).options(**stream_options(pipeline)).load()
+
+
+def stream_options(pipeline: Pipeline) -> dict[str, str]:
+    """Spark's options of the pipeline's source."""
     options = {
         "maxParked": str(pipeline.settings.max_parked),
         **_former_columns(pipeline),
@@ -101,9 +108,7 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     }
     if pipeline.settings.sample is not SampleMode.NONE:
         options["samplePath"] = sample_path(absolute(pipeline.checkpoint))
-    source = PipelineSourceUntilNow if _ends_when_idle(pipeline) else PipelineSource
-    register_source(session, source)
-    return session.readStream.format(source.name()).options(**options).load()
+    return options
 
 
 def _ends_when_idle(pipeline: Pipeline) -> bool:

@@ -604,3 +604,22 @@ def test_rate_holds_for_rows_that_are_planned():
     assert 8.5 <= now[0] <= 11
     for second in range(1, 9):
         assert sum(10 for at in planned if at < second) <= 100 * (second + 1)
+
+
+def test_only_what_concerns_the_stream_is_news():
+    source = FakeSource(a=5)
+    start = enumerator(source).latest(StreamOffset(), Limits())
+
+    def has_news(*ranges, end=150):
+        source.ranges, source.end = list(ranges), At(end)
+        plan = enumerator(source)
+        plan.hold()
+        return plan.has_news(start, Limits())
+
+    assert not has_news(end=100)
+    assert not has_news(LogRange(At(150), has_changes=False))
+    assert has_news(LogRange(At(150), has_changes=True))
+    assert has_news(LogRange(At(150), has_changes=False, ddl_ahead=True))
+    assert has_news(LogRange(At(150), has_changes=False), end=160), "there is more log than was looked at"
+    source.rows["shop.b"] = 3
+    assert has_news(end=100)

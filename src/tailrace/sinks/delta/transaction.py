@@ -52,11 +52,10 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     """
     jvm: Any = session._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-    if not log.tableExists():
-        return None
     nothing = jvm.scala.Option.empty()
+    # `tableExists` tells what this process saw last: others create tables, and remove them
     snapshot = log.update(False, nothing, nothing)
-    if int(snapshot.version()) < 0:  # Delta remembers a table whose directory has been removed
+    if int(snapshot.version()) < 0:
         return None
     return DeltaState(
         _map(snapshot.metadata().configuration()), _transactions(snapshot), int(snapshot.version())
