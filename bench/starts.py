@@ -36,9 +36,9 @@ source:
   username: {server.user}
   password: ${{env:BENCH_PASSWORD}}
   tls-mode: disabled
-  tables: {database}\\.items
+  tables: '{database}\\.{tables}'
 sink: {sink}
-pipeline: {{trigger: {trigger}, checkpoint: {checkpoint}}}
+pipeline: {{trigger: available-now, checkpoint: {checkpoint}}}
 """
 
 
@@ -55,14 +55,14 @@ def main() -> int:
         os.environ["BENCH_PASSWORD"] = server.password
         first = [_first_row(server, Path(place, f"console{n}")) for n in range(given.times)]
         lake = Path(place, "lake")
-        file = _file(server, lake, f"{{type: delta, path: '{lake}'}}", "available-now")
-        _timed(lambda: _run(file))
+        file = pipeline_file(server, lake, f"{{type: delta, path: '{lake}'}}")
+        timed(lambda: run(file))
         some, nothing = [], []
         for _ in range(given.times):
             with closing(server.connect()) as connection, connection.cursor() as cursor:
                 cursor.execute(f"UPDATE items SET {data.UPDATE} WHERE id < 20")
-            some.append(_timed(lambda: _run(file)))
-            nothing.append(_timed(lambda: _run(file)))
+            some.append(timed(lambda: run(file)))
+            nothing.append(timed(lambda: run(file)))
     met = [
         _line("first row", first, FIRST_ROW_S, None),
         _line("Delta, some changes", some, None, None),
@@ -71,11 +71,19 @@ def main() -> int:
     return 0 if all(met) else 1
 
 
-def _file(server: Server, place: Path, sink: str, trigger: str) -> Path:
+def pipeline_file(server: Server, place: Path, sink: str, tables: str = "items") -> Path:
+    """A pipeline file, in a new directory.
+
+    Args:
+        server: the source.
+        place: the directory.
+        sink: its section, in YAML.
+        tables: a pattern of the captured tables.
+    """
     place.mkdir(parents=True)
     file = place / "pipeline.yaml"
     text = _PIPELINE.format(
-        server=server, database=data.DATABASE, sink=sink, trigger=trigger, checkpoint=place / "checkpoint"
+        server=server, database=data.DATABASE, tables=tables, sink=sink, checkpoint=place / "checkpoint"
     )
     file.write_text(text, encoding="utf-8")
     return file
@@ -85,13 +93,14 @@ def _command(file: Path) -> list[str]:
     return [sys.executable, "-m", "tailrace", "run", str(file)]
 
 
-def _run(file: Path) -> None:
+def run(file: Path) -> None:
+    """Run a pipeline to its end."""
     subprocess.run(_command(file), check=True, stdout=subprocess.DEVNULL)
 
 
 def _first_row(server: Server, place: Path) -> tuple[float, float]:
     """Seconds until a row is printed, and the CPU seconds of the whole run."""
-    file = _file(server, place, "{type: console}", "available-now")
+    file = pipeline_file(server, place, "{type: console}")
     cpu_s, begun = _children_cpu_s(), time.perf_counter()
     seconds = None
     with subprocess.Popen(_command(file), stdout=subprocess.PIPE, text=True) as process:
@@ -104,7 +113,8 @@ def _first_row(server: Server, place: Path) -> tuple[float, float]:
     return seconds, _children_cpu_s() - cpu_s
 
 
-def _timed(work: Callable[[], None]) -> tuple[float, float]:
+def timed(work: Callable[[], None]) -> tuple[float, float]:
+    """The seconds that `work` takes, and the CPU seconds of the processes that it starts."""
     cpu_s, begun = _children_cpu_s(), time.perf_counter()
     work()
     return time.perf_counter() - begun, _children_cpu_s() - cpu_s
