@@ -30,7 +30,7 @@ from bench.processes import Sampler
 from bench.report import Figure, show
 from bench.servers import Server
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
-from tailrace.config.rabbitmq import RabbitMqSettings
+from tailrace.config.rabbitmq import QueueType, RabbitMqSettings
 from tailrace.config.secret import Secret
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.messages.sink import MessageSink, message_sink
@@ -121,7 +121,13 @@ def rabbitmq() -> Iterator[System]:
     """RabbitMQ's queues."""
     with start_rabbitmq() as server:
         secret = Secret(server.password, is_literal=True)
-        settings = RabbitMqSettings(url=server.url, user=server.user, password=secret, topic_prefix=_PREFIX)
+        settings = RabbitMqSettings(
+            url=server.url,
+            user=server.user,
+            password=secret,
+            topic_prefix=_PREFIX,
+            queue_type=QueueType.CLASSIC,  # as the peer's
+        )
 
         def count(queue: str) -> int:
             from pika.exceptions import ChannelClosedByBroker  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """How long many tables of one row each take: `python -m bench.small_tables [TABLES...]`.
 
-A whole `tailrace run` with `trigger: available-now` copies them from MySQL into Delta; then a second run takes
-a change of each. Start and end of the process count. CPU is that of all its processes.
+A whole `tailrace run` with `trigger: available-now` copies them from MySQL into Delta; then a second run
+takes a change of each. Start and end of the process count. CPU is that of all its processes.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def source(request: pytest.FixtureRequest) -> Source:
     def execute(*statements: str) -> None:
         postgres.execute(*statements, database=name)
 
-    section = {"url": f"{postgres.url}/{name}", "user": "postgres", "tables": r"public\.(t|new)"}
+    section = {"url": f"{postgres.url}/{name}", "user": "postgres", "password": postgres.password, "tables": r"public\.(t|new)"}
     return Source(execute, "public", section)
 
 
