@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import WriteMode
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.sinks.delta.pending import changes_path
+from tailrace.sinks.delta.transaction import delta_state
 from tailrace.spark.task_errors import parse_error
 from tailrace.verify import delta_files
 from tailrace.verify.checksum import BUCKETS, Shards
@@ -169,3 +171,15 @@ def test_file_of_the_julian_calendar_is_refused(table: Table) -> None:
     told = parse_error(str(raised.value))
     assert told is not None
     assert told.code == "TR-8107"
+
+
+def test_table_that_another_process_has_created_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    made, path = tmp_path / "made", tmp_path / "table"
+    spark.range(3).write.format("delta").save(str(made))
+    assert delta_state(spark, str(path)) is None
+    shutil.copytree(made, path)
+    found = delta_state(spark, str(path))
+    assert found is not None, "Delta remembers that there was none"
+    assert found.version == 0
+    shutil.rmtree(path)
+    assert delta_state(spark, str(path)) is None

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import WriteMode
 from tailrace.pipeline import all_read as module
 from tailrace.pipeline.all_read import all_read, note_all_read
 from tailrace.spark.requests import RequestDirectory, requests_path
@@ -31,7 +30,7 @@ class Source:
             execute(f"INSERT INTO {name}.{table} VALUES (1, 1), (2, 2)")
 
 
-@pytest.fixture(params=["mysql", "postgres"])
+@pytest.fixture(params=["mysql", pytest.param("postgres", marks=pytest.mark.slow)])
 def source(request: pytest.FixtureRequest) -> Source:
     if request.param == "mysql":
         mysql, name = request.getfixturevalue("mysql"), request.getfixturevalue("database")
@@ -41,7 +40,12 @@ def source(request: pytest.FixtureRequest) -> Source:
     def execute(*statements: str) -> None:
         postgres.execute(*statements, database=name)
 
-    section = {"url": f"{postgres.url}/{name}", "user": "postgres", "password": postgres.password, "tables": r"public\.(t|new)"}
+    section = {
+        "url": f"{postgres.url}/{name}",
+        "user": "postgres",
+        "password": postgres.password,
+        "tables": r"public\.(t|new)",
+    }
     return Source(execute, "public", section)
 
 
@@ -84,8 +88,8 @@ def test_only_what_concerns_the_pipeline_is_news(
 
     for other in (
         replace(pipeline, settings=replace(pipeline.settings, max_parked=3)),
-        replace(pipeline, sinks=(replace(pipeline.sinks[0], mode=WriteMode.CHANGELOG),)),  # type: ignore[call-arg]
-        replace(pipeline, source=replace(pipeline.source, skipped_operations=("d",))),
+        replace(pipeline, sinks=(replace(pipeline.sinks[0], merge_interval=60),)),  # type: ignore[call-arg]
+        replace(pipeline, source=replace(pipeline.source, max_bytes_per_trigger=1 << 20)),
     ):
         assert all_read(other) is None
     now = time.time_ns

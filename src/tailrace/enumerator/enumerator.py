@@ -219,7 +219,9 @@ class Enumerator:
         if end is start:
             return False
         upto = self._horizon.upto
-        if upto is None or end.log is None or not self._is_quiet or replace(end, log=start.log) != start:
+        shapes = end.shapes if _only_settled(start, end) else start.shapes
+        moved = replace(start, log=end.log, shapes=shapes)
+        if upto is None or end.log is None or not self._is_quiet or end != moved:
             return True
         return bool(self._source.position(end.log).order < upto.order)
 
