@@ -573,9 +573,17 @@ def test_index_without_its_alias_is_not_touched(
     assert set(target.documents("shop.t-tailrace")) == {"1"}
 
 
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("is_known", "change"),
+    [
+        (True, ("c", None, row(2, "b"))),
+        (True, ("d", row(1, "a"), None)),  # deletes alone would make an index under the alias' name
+        (False, ("c", None, row(2, "b"))),
+    ],
+    ids=["insert", "delete", "new sink"],
+)
 def test_index_that_was_deleted_is_made_again_and_its_table_read_again(
-    spark: SparkSession, target: Cluster, sink: OpenSearchSink, tmp_path: Any, *, is_known: bool
+    spark: SparkSession, target: Cluster, sink: OpenSearchSink, tmp_path: Any, change: Any, *, is_known: bool
 ) -> None:
     """By the sink that has written it, which finds out in a task, and by a new one."""
     tables = WrittenTables(str(tmp_path), str(tmp_path / "requests"), lambda _: None)
@@ -588,8 +596,8 @@ def test_index_that_was_deleted_is_made_again_and_its_table_read_again(
     sink.write(given(created(spark, row(1, "a"))))
     target.drop("shop.t")
     opened = sink if is_known else OpenSearchSink(target.settings, Router([]))
-    opened.write(given(created(spark, row(2, "b"), batch=1)))
-    assert set(target.documents("shop.t")) == {"2"}
+    opened.write(given(cell_batch(spark, 1, [("log", log(change, first=50))])))
+    assert set(target.documents("shop.t")) == ({"2"} if change[0] == "c" else set())
     mapping = target.client.request("GET", "/shop.t/_mapping").body["shop.t-tailrace"]["mappings"]
     assert mapping["dynamic"] == "strict"
     (request,) = RequestDirectory(str(tmp_path / "requests")).pending()
