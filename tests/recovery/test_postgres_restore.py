@@ -221,6 +221,29 @@ def test_another_replica_identity_between_is_noticed(postgres, postgres_database
     assert "REPLICA IDENTITY" in refused(options, at_us)
 
 
+@pytest.mark.slow
+def test_partitioned_table_is_restored_as_one_and_a_partition_that_is_emptied_is_noticed(
+    postgres, postgres_database, run, options
+):
+    run(
+        "DROP TABLE t",
+        "CREATE TABLE t (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY RANGE (part)",
+        "CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO t SELECT n, n % 20, repeat('v', n) FROM generate_series(0, 99) n",
+    )
+    archive(options)
+    base(options)
+    run("UPDATE t SET part = (part + 7) % 20 WHERE id % 3 = 0", "DELETE FROM t WHERE id % 5 = 0")
+    at_us, expected = moment(run), rows_of(postgres, postgres_database)
+    run("UPDATE t SET v = 'later'")
+    assert found(options, at_us)[0] == expected
+    base(options)
+    run("TRUNCATE t1", "UPDATE t SET v = 'last'")
+    assert "was altered" in refused(options, moment(run))
+    assert found(options, at_us)[0] == expected
+
+
 def test_gap_other_times_and_damage_are_errors(postgres, postgres_database, run, options):
     early = moment(run)
     first = archive(options)
@@ -233,8 +256,9 @@ def test_gap_other_times_and_damage_are_errors(postgres, postgres_database, run,
     postgres.wait_until(active, bool, database=postgres_database)
     run(f"SELECT pg_drop_replication_slot('{first.slot}')", "UPDATE t SET a = 9")
     within = moment(run)
-    with pytest.raises(PositionLostError):
+    with pytest.raises(PositionLostError) as lost:
         found(options, within)
+    assert lost.value.code == "TR-4120"
     run("UPDATE t SET a = 10")
     archive(options, allow_gap=True)
     behind = moment(run)

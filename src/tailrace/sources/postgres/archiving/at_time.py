@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
 from tailrace.sources.postgres.connection import connect, retrying
-from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import timeline
 from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
 from tailrace.sources.postgres.replication.incoming import Incoming
@@ -73,8 +73,10 @@ def time_in_log(options: SourceOptions, at_us: int) -> TimeInLog:
                 return TimeInLog(at_us, found, run[0].start)
             except PositionLostError as error:
                 grown = WalArchive(options.archive, options.archive_key).segments
-                if error.code != _LOST or grown == archive.segments:
+                if error.code != _LOST:
                     raise
+                if grown == archive.segments:
+                    raise _lost(run, at_us, error) from error
                 break
         else:
             raise _missing(runs, at_us)
@@ -145,6 +147,15 @@ def _on_server(
         "server is a standby that has nothing newer",
         "give an earlier time",
         code="TR-8217",
+    )
+
+
+def _lost(run: list[WalSegment], at_us: int, error: PositionLostError) -> PositionLostError:
+    return PositionLostError(
+        f"neither the archive nor the server has the log up to {_text(at_us)}",
+        f"the archive ends at `{lsn_text(run[-1].end)}`; {error.message}: {error.detail}",
+        "give a time that the archive has; start `tailrace archive`: it goes on, or says what is lost",
+        code="TR-4120",
     )
 
 
