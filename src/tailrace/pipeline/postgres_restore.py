@@ -120,7 +120,7 @@ class _Witness:
         self, options: SourceOptions, table: TableId, at: TimeInLog, found: Sequence[_KeptBase]
     ) -> None:
         self._options, self._table, self._at = options, table, at
-        later = [b for b in found if b.position.lsn >= at.position.lsn or b.clock_us >= at.at_us]
+        later = [b for b in found if b.position.lsn >= at.position.lsn or _is_later(b, at)]
         later.sort(key=lambda base: base.position.lsn)
         self._later = [(base.position, base.state(table)) for base in later]
         self._now: tuple[PostgresPosition, TableState | None] | None = None
@@ -150,6 +150,11 @@ class _Witness:
             with closing(Moment(self._options.capturing_only(str(self._table)))) as moment:
                 self._now = moment.position, moment.state(self._table)
         return self._now
+
+
+def _is_later(base: _KeptBase, at: TimeInLog) -> bool:
+    """Whether a base was begun at a time or later, by the clock of the server that stamped the log."""
+    return base.clock_us >= at.at_us and base.position.timeline == at.position.timeline
 
 
 def _nothing(table: TableId, at: str, reasons: list[str]) -> SourceError:
