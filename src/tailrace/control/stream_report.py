@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -42,13 +42,17 @@ class StreamReport:
         lease: under which the stream runs.
         dialect: the source's database.
         source: one of the file's `sources`; "": it has one.
+        started: called once the stream has begun to read, or waits for its next try.
     """
 
-    def __init__(self, database: ControlDatabase, lease: Lease, dialect: str, source: str) -> None:
+    def __init__(
+        self, database: ControlDatabase, lease: Lease, dialect: str, source: str, started: Callable[[], None]
+    ) -> None:
         self._database = database
         self._lease = lease
         self._position = registry.position_type(dialect)
         self._source = source
+        self._started = started
         self._lock = threading.Lock()
         self._news: tuple[StreamOffset, int | None] | None = None
         self._changes = Counter[str]()
@@ -80,6 +84,7 @@ class StreamReport:
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """See `Watcher`."""
+        self._started()
         sources = progress.get("sources") or [{}]
         end = sources[0].get("endOffset")
         found = json.loads(end) if isinstance(end, str) else end
@@ -99,6 +104,7 @@ class StreamReport:
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
         """See `Watcher`."""
+        self._started()
         with self._lock:
             self._note_trouble(restart=error.json_values())
 

@@ -7,10 +7,11 @@ A server starts it, tells it which subscriptions to run, and when to stop one:
     ◀── {"ended": 7}                              how, it has written into the database
     ──▶ the end                                   if nothing runs, it ends; else the server has died
 
-Each subscription has a thread, a session of its own in Spark, a log and a printed output. It renews its
-leases itself (`control.held_leases`): it goes on while its server stands still, and is killed when its server
-has ended. A subscription that fails or is stopped leaves the others alone, unless it has taken Spark's JVM
-with it: then the process is killed, and the server starts all of them again.
+Each subscription has a thread, a session of its own in Spark, a log and a printed output. As many start at a
+time as there are cores: fifty at once would take so much CPU that leases end. The worker renews its leases
+itself (`control.held_leases`): it goes on while its server stands still, and is killed when its server has
+ended. A subscription that fails or is stopped leaves the others alone, unless it has taken Spark's JVM with
+it: then the process is killed, and the server starts all of them again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -39,6 +41,7 @@ from tailrace.control.held_leases import HeldLeases, kill_worker
 from tailrace.control.leases import Lease
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.stream_report import StreamReport
+from tailrace.control.turns import Turns
 from tailrace.errors import (
     LeaseLostError,
     SourceError,
@@ -46,6 +49,7 @@ from tailrace.errors import (
     TailraceError,
     TransientControlError,
 )
+from tailrace.machine import cores
 from tailrace.pipeline.file import load_pipelines
 from tailrace.pipeline.host import Host
 from tailrace.pipeline.log_output import LogOutput
@@ -63,6 +67,8 @@ _log = logging.getLogger(__name__)
 VARIABLE = "TAILRACE_LEASE"
 #: How often progress is reported at most, seconds.
 _REPORT_S = 1.0
+#: How long one that starts keeps others from it at most, seconds.
+_START_S = 60.0
 #: Connections of a worker to the control plane's database: batches wait for a free one.
 _CONNECTIONS = 4
 #: Size from which on a log is emptied, bytes.
@@ -136,6 +142,7 @@ class Worker:
         self._leases = HeldLeases(database, self._lost)
         self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
+        self._turns = Turns(cores(), _START_S)
         self._to_start = queue.SimpleQueue[Member | None]()
         self._session: SparkSession | None = None
         #: The pipeline that the session was started for.
@@ -193,21 +200,23 @@ class Worker:
         ):
 
             def stream(dialect: str, source: str = "") -> StreamReport:
-                made = StreamReport(self._database, member.lease, dialect, source)
+                made = StreamReport(
+                    self._database, member.lease, dialect, source, partial(self._turns.end, member.lease)
+                )
                 member.streams.append(made)
                 return made
 
             console = Console(file=printed, width=120)
             host = Host(session, self._group is None, member.stop, console, stream)
+            self._turns.take(member.lease, member.stop)
             try:
-                if pipelines[0].named is not None:
-                    run_with_views(pipelines, None, Verifications, host=host)
-                else:
-                    run_with_view(pipelines[0], None, Verifications, host=host)
+                if not member.stop.is_set():
+                    _run_whole(pipelines, host)
             except BaseException as failure:  # noqa: BLE001 - it is reported
                 error = failure
                 _log.error("the pipeline has ended", exc_info=failure)
                 console.print(str(failure) if isinstance(failure, TailraceError) else type(failure).__name__)
+            self._turns.end(member.lease)
             self._finish(member, error)
 
     def _finish(self, member: Member, error: BaseException | None) -> None:
@@ -277,6 +286,13 @@ class Worker:
                     self._leases.lose({member.lease})
                 except TailraceError as error:
                     _log.warning("progress could not be reported: %s", error.message)
+
+
+def _run_whole(pipelines: Sequence[Pipeline], host: Host) -> None:
+    if pipelines[0].named is not None:
+        run_with_views(pipelines, None, Verifications, host=host)
+    else:
+        run_with_view(pipelines[0], None, Verifications, host=host)
 
 
 def _unknown(error: BaseException) -> TailraceError:

@@ -21,6 +21,7 @@ from tailrace.control.leases import Lease, Room
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.stages import Desired, Stage
+from tailrace.control.turns import Turns
 from tailrace.control.worker import Worker, start_command
 from tailrace.errors import SinkError, TransientSourceError
 from tailrace.pipeline.host import Host
@@ -39,6 +40,7 @@ class Started:
         self.began: dict[str, int] = {}
         self.errors: dict[str, BaseException] = {}
         self.fails = {name: threading.Event() for name in NAMES}
+        self.slow: set[str] = set()
         self.hosts: list[Host] = []
         ours, its = socket.socketpair()
         self.channel, self.its = ours, its
@@ -50,7 +52,9 @@ class Started:
         name = pipelines[0].settings.name if isinstance(pipelines, tuple) else pipelines.settings.name
         self.began[name] = self.began.get(name, 0) + 1
         self.hosts.append(host)
-        host.stream("mysql")
+        reporting = host.stream("mysql")
+        if name not in self.slow:
+            reporting.on_progress({})
         logging.getLogger("tailrace").warning("this is %s", name)
         while not host.stop.wait(0.01):
             if self.fails[name].is_set():
@@ -178,6 +182,26 @@ def test_worker_ends_with_its_server_and_without_work(started: Started) -> None:
     started.channel.shutdown(socket.SHUT_WR)
     _wait(lambda: started.killed)
     assert started.killed == ["the server has ended"]
+
+
+def test_few_start_at_a_time(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started.worker, "_turns", Turns(1, 60))
+    started.slow.add("a")
+    held = _claimed(started, *NAMES)
+    started.start(held["a"])
+    _wait(lambda: started.began)
+    for name in ("b", "c"):
+        started.start(held[name])
+    time.sleep(0.2)
+    assert list(started.began) == ["a"]
+    # one that waits can be stopped
+    started.tell({"stop": held["b"].subscription_id})
+    assert started.ended() == held["b"].subscription_id
+    assert started.owner("b") is None
+    started.tell({"stop": held["a"].subscription_id})
+    assert started.ended() == held["a"].subscription_id
+    _wait(lambda: len(started.began) == 2)
+    assert list(started.began) == ["a", "c"]
 
 
 def test_worker_hears_of_hosts_that_files_name(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
