@@ -62,10 +62,10 @@ def main() -> None:
         began = time.monotonic()
         workers = -(-given.running // given.group_size)
         with _serving(directory, mysql.password, workers, given.group_size) as (server, log):
-            _wait(database, given.running, given.wait, log)
+            running = _wait(database, given.running, given.wait, log)
             ready_s = time.monotonic() - began
+            print(f"{running} at their log's end after {ready_s:.0f} s", flush=True)
             time.sleep(30)  # what has started settles
-            print(f"{given.running} at their log's end after {ready_s:.0f} s")
             roots = [server.pid] if mysql.state.pid is None else [server.pid, mysql.state.pid]
             _measured(roots, given.seconds)
 
@@ -118,12 +118,14 @@ def _serving(
             process.kill()
 
 
-def _wait(database: ControlDatabase, running: int, most_s: float, log: Path) -> None:
+def _wait(database: ControlDatabase, running: int, most_s: float, log: Path) -> int:
+    """Wait until they have read all; returns how many have."""
     deadline = time.monotonic() + most_s
     while True:
         found = database.read(subscriptions.count_by_stage)
-        if found.get(Stage.INCREMENTAL_LOG, 0) >= running:
-            return
+        ready = found.get(Stage.INCREMENTAL_LOG, 0)
+        if ready >= running or (ready and time.monotonic() > deadline):
+            return ready
         if found.get(Stage.FAILED) or time.monotonic() > deadline:
             raise SystemExit(f"{found}\n{log.read_text()[-4000:]}")
         time.sleep(1)
