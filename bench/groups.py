@@ -24,6 +24,7 @@ from bench import processes
 from tailrace.control import subscriptions
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.stages import Desired, Stage
+from tailrace.control.subscriptions import SubscriptionFilter
 from tailrace_dev.servers import start_mysql
 
 _PASSWORD = "BENCH_PASSWORD"
@@ -127,7 +128,11 @@ def _wait(database: ControlDatabase, running: int, most_s: float, log: Path) -> 
         if ready >= running or (ready and time.monotonic() > deadline):
             return ready
         if found.get(Stage.FAILED) or time.monotonic() > deadline:
-            raise SystemExit(f"{found}\n{log.read_text()[-4000:]}")
+            failed = database.read(
+                lambda c: subscriptions.select_subscriptions(c, SubscriptionFilter(stage=Stage.FAILED))
+            )
+            reasons = "".join(f"{one.name}: {one.reason}\n" for one in failed)
+            raise SystemExit(f"{found}\n{reasons}{log.read_text()[-4000:]}")
         time.sleep(1)
 
 

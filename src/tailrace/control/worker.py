@@ -40,8 +40,8 @@ from tailrace.control.groups import require_same
 from tailrace.control.held_leases import HeldLeases, kill_worker
 from tailrace.control.leases import Lease
 from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.start_turns import StartTurns
 from tailrace.control.stream_report import StreamReport
-from tailrace.control.turns import Turns
 from tailrace.errors import (
     LeaseLostError,
     SourceError,
@@ -142,7 +142,7 @@ class Worker:
         self._leases = HeldLeases(database, self._lost)
         self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
-        self._turns = Turns(cores(), _START_S)
+        self._turns = StartTurns(cores(), _START_S)
         self._to_start = queue.SimpleQueue[Member | None]()
         self._session: SparkSession | None = None
         #: The pipeline that the session was started for.

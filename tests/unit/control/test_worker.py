@@ -21,7 +21,7 @@ from tailrace.control.leases import Lease, Room
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.stages import Desired, Stage
-from tailrace.control.turns import Turns
+from tailrace.control.start_turns import StartTurns
 from tailrace.control.worker import Worker, start_command
 from tailrace.errors import SinkError, TransientSourceError
 from tailrace.pipeline.host import Host
@@ -185,7 +185,7 @@ def test_worker_ends_with_its_server_and_without_work(started: Started) -> None:
 
 
 def test_few_start_at_a_time(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(started.worker, "_turns", Turns(1, 60))
+    monkeypatch.setattr(started.worker, "_turns", StartTurns(1, 60))
     started.slow.add("a")
     held = _claimed(started, *NAMES)
     started.start(held["a"])

@@ -6,7 +6,7 @@ import threading
 import time
 
 
-class Turns:
+class StartTurns:
     """Lets a few start at a time.
 
     Args:

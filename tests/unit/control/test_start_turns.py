@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from tailrace.control.turns import Turns
+from tailrace.control.start_turns import StartTurns
 
 
-def _taking(turns: Turns, who: str, stop: threading.Event) -> tuple[threading.Thread, threading.Event]:
+def _taking(turns: StartTurns, who: str, stop: threading.Event) -> tuple[threading.Thread, threading.Event]:
     taken = threading.Event()
 
     def take() -> None:
@@ -21,7 +21,7 @@ def _taking(turns: Turns, who: str, stop: threading.Event) -> tuple[threading.Th
 
 
 def test_third_waits_until_one_has_started() -> None:
-    turns, stop = Turns(2, 60), threading.Event()
+    turns, stop = StartTurns(2, 60), threading.Event()
     for who in ("a", "b"):
         turns.take(who, stop)
     thread, taken = _taking(turns, "c", stop)
@@ -40,7 +40,7 @@ def test_third_waits_until_one_has_started() -> None:
 
 
 def test_one_that_does_not_start_keeps_nobody_for_long() -> None:
-    turns, stop = Turns(1, 0.2), threading.Event()
+    turns, stop = StartTurns(1, 0.2), threading.Event()
     turns.take("a", stop)
     began = time.monotonic()
     turns.take("b", stop)
