@@ -60,7 +60,13 @@ from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark import IS_LIMITED
 from tailrace.spark.checkpoint import Checkpoint, absolute
-from tailrace.spark.jvm import end_planners, failure_classes, register_source, reports_after
+from tailrace.spark.jvm import (
+    call_failure_classes,
+    end_planners,
+    failure_classes,
+    register_source,
+    reports_after,
+)
 from tailrace.spark.live_sample import sample_path
 from tailrace.spark.requests import requests_path
 from tailrace.spark.source import PipelineSource, PipelineSourceUntilNow
@@ -516,7 +522,10 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     missing = missing_package(text)
     if missing is not None:
         return missing
-    classes = () if query is None else failure_classes(query)
+    if query is not None:
+        classes = failure_classes(query)
+    else:  # it could not be started: a process may be too slow to plan it
+        classes = call_failure_classes(failure) if raised is None else ()
     if any(name in _TRANSIENT for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes), code="TR-8002")
     cause = cause_of(failure if raised is None else raised)

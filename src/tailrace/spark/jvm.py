@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
@@ -149,10 +149,17 @@ def select_items(session: SparkSession, listed: str) -> list[SelectItem]:
 def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
     """Class names of the causes of a query's failure, outermost first; PySpark keeps only the text."""
     failure = query._jsq.exception()
-    if failure.isEmpty():
-        return ()
+    return () if failure.isEmpty() else _names(failure.get().getCause())
+
+
+def call_failure_classes(error: Exception) -> tuple[str, ...]:
+    """Class names of an error that the JVM raised in a call, and of its causes, outermost first."""
+    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    return _names(origin)
+
+
+def _names(cause: Any) -> tuple[str, ...]:
     names: list[str] = []
-    cause = failure.get().getCause()
     while cause is not None and len(names) < 16:
         names.append(str(cause.getClass().getName()))
         cause = cause.getCause()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailrace.pipeline.supervisor import _stop
+from pyspark.errors import PySparkException
+
+from tailrace.errors import SourceError, TransientSourceError
+from tailrace.pipeline.supervisor import _as_ours, _stop
 
 
 class IdleQuery:
@@ -52,3 +55,38 @@ def test_stop_does_not_wait_when_the_last_batch_is_recorded():
     _stop(query, gate)
     assert gate.closed
     assert query.recorded_when_stopped is True
+
+
+class Throwable:
+    """An exception of the JVM."""
+
+    def __init__(self, name, cause=None):
+        self._name = name
+        self._cause = cause
+
+    def getCause(self):  # noqa: N802
+        return self._cause
+
+    def getClass(self):  # noqa: N802
+        return self
+
+    def getName(self):  # noqa: N802
+        return self._name
+
+
+def _not_planned(*classes):
+    origin = None
+    for name in reversed(classes):
+        origin = Throwable(name, origin)
+    error = PySparkException("Python worker failed to connect back.")
+    error._origin = origin
+    return _as_ours(error, None, None)
+
+
+def test_stream_that_could_not_be_planned_for_want_of_a_process_is_tried_again():
+    found = _not_planned("org.apache.spark.SparkException", "java.net.SocketTimeoutException")
+    assert isinstance(found, TransientSourceError)
+    assert found.code == "TR-8002"
+    other = _not_planned("org.apache.spark.sql.AnalysisException", "java.lang.IllegalStateException")
+    assert isinstance(other, SourceError)
+    assert (other.code, other.retryable) == ("TR-8003", False)
