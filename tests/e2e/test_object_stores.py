@@ -120,7 +120,7 @@ class Lake:
             "s3.secret-access-key": SECRET,
             "s3.region": "eu-central-1",
         }
-        return load_catalog("reader", **self.catalog, **properties).load_table(self.table).scan().to_arrow()
+        return load_catalog("tailrace", **self.catalog, **properties).load_table(self.table).scan().to_arrow()
 
     def _parquet(self) -> pa.Table:
         path = f"{self.root}/tables/{self.table}".removeprefix("s3://")
