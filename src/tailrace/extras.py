@@ -32,6 +32,7 @@ EXTRAS = {
         "fastapi",
         "jinja2",
         "joserfc",
+        "pyroaring",
         "python_multipart",
         "requests",
         "sqlalchemy",
