@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars
 import pymysql
 import pytest
+from deltalake import DeltaTable
 
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.tokens import Scope
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 IMAGES = Path(__file__).parents[2] / "docs" / "img"
 #: The screenshots of the documentation.
-DOCUMENTED = {"hint-light"}
+DOCUMENTED = {"hint-light", "different-light"}
 #: Rows of `orders` at the start.
 ROWS = 20_000
 #: How long a step of the worker may take on a loaded machine, milliseconds.
@@ -154,7 +155,7 @@ class Session:
         self.page.screenshot(path=(IMAGES if update else self._pictures) / f"page-{name}.png")
 
 
-def test_pipeline_lives_in_the_browser_from_discovery_to_a_parked_table_that_is_resumed(
+def test_pipeline_lives_in_the_browser_from_discovery_to_repair(
     source: MySqlServer, database: ControlDatabase, browser: Browser, tmp_path: Path
 ) -> None:
     shop = Shop(source, tmp_path / "lake" / "shop")
@@ -170,6 +171,15 @@ def test_pipeline_lives_in_the_browser_from_discovery_to_a_parked_table_that_is_
         look_at_changes(look, source)
         follow_the_hint(look, source, shop)
         park_and_resync(look, source, shop)
+        find_and_repair_a_difference(look, shop)
+        source.execute(
+            "UPDATE shop.orders SET amount = amount + 1 WHERE id % 3 = 0",
+            "DELETE FROM shop.stock WHERE place = 4",
+        )
+        shop.require_equal()
+        look.press("Pause")
+        look.wait_for_health("paused")
+        assert shop.difference() == ""
     except BaseException:
         print(server.output(), page.locator("main").inner_text(), sep="\n")  # noqa: T201 - why
         raise
@@ -309,3 +319,32 @@ def park_and_resync(look: Session, source: MySqlServer, shop: Shop) -> None:
     look.press("Resume", look.row("shop.customers"))
     look.row("shop.customers").get_by_text("following the log").wait_for(timeout=PATIENCE_MS)
     shop.require_equal()
+
+
+def find_and_repair_a_difference(look: Session, shop: Shop) -> None:
+    page = look.page
+
+    def ask(button: str, *, sure: bool = False) -> None:
+        look.press(button, sure=sure)
+        page.get_by_role("status").filter(has_text="Asked to").wait_for()
+
+    def result(table: str) -> Any:
+        row = page.locator("#compare tbody tr").filter(has=page.get_by_text(f"shop.{table}"))
+        return row.locator(".badge")
+
+    DeltaTable(shop.target("orders")).delete("id BETWEEN 10 AND 14")
+    DeltaTable(shop.target("orders")).update({"note": "'not from the source'"}, predicate="id = 100")
+    page.goto(look.url + "/pipelines/shop/comparisons")
+    ask("Verify all")
+    result("orders").get_by_text("different").wait_for(timeout=PATIENCE_MS)
+    result("stock").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.locator("#compare").get_by_text("rows that differ: 6").wait_for()
+    look.picture("different-light")
+    page.get_by_role("checkbox", name="Select shop.orders").check()
+    ask("Repair selected", sure=True)
+    result("orders").get_by_text("repaired").wait_for(timeout=PATIENCE_MS)
+    page.locator("#compare").get_by_text("before its repair: 6").wait_for()
+    shop.require_equal()
+    ask("Verify all")
+    result("orders").get_by_text("equal").wait_for(timeout=PATIENCE_MS)
+    page.goto(look.url + "/pipelines/shop")
