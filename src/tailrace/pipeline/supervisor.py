@@ -86,7 +86,7 @@ _TRANSIENT = frozenset(
 )
 #: Hadoop's setting of the permissions that new files lack.
 _UMASK = "fs.permissions.umask-mode"
-#: How often a stream is looked at, seconds: less and less often, while it has no news.
+#: How often a stream is looked at, seconds: less and less often while it has no news, unless it is to end.
 _POLL_S, _IDLE_POLL_S, _SLOWER = 0.25, 1.0, 1.2
 #: How long Spark may take to record a batch as done after the sink has it.
 _COMMIT_S = 10.0
@@ -407,10 +407,12 @@ class Supervisor:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
         seen, planned, pause_s = "", 0, _POLL_S
+        ends_soon = self.pipeline.settings.trigger is TriggerMode.AVAILABLE_NOW
+        longest_s = _POLL_S if ends_soon else _IDLE_POLL_S
         idle = _idle(query) if _ends_when_idle(self.pipeline) else threading.Event()
         while query.isActive and not (gate.ended or idle.is_set()) and not self.stop.wait(pause_s):
             before, seen = seen, self._report(query, seen, parking, sinks)
-            pause_s = _POLL_S if seen != before else min(_SLOWER * pause_s, _IDLE_POLL_S)
+            pause_s = _POLL_S if seen != before else min(_SLOWER * pause_s, longest_s)
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
             steps = bool(seen) + (gate.written is not None)
