@@ -64,6 +64,19 @@ def test_tables_are_those_of_the_migrations(database: ControlDatabase) -> None:
     assert database.read(difference) == []
 
 
+def test_upgrade_that_was_cut_off_is_done_again(database: ControlDatabase) -> None:
+    for version, missing in (("0004", ""), ("0003", "measurements"), ("0001", "jobs"), ("", "")):
+        with database.begin() as connection:
+            if version:
+                connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'"))
+            else:
+                connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))
+            if missing:
+                connection.execute(text(f"DROP TABLE {missing}"))
+        database.prepare()
+        test_tables_are_those_of_the_migrations(database)
+
+
 def test_servers_that_start_together_prepare_it_once(database: ControlDatabase) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: database.prepare(), range(4)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 from sqlalchemy.dialects import mysql
+
+from tailrace.control.metadata.migrations.steps import create_index, create_table
 
 revision = "0001"
 down_revision = None
@@ -20,7 +21,7 @@ def _name(length: int) -> sa.String:
 
 def upgrade() -> None:
     """Create them."""
-    op.create_table(
+    create_table(
         "subscriptions",
         sa.Column("id", _ID, autoincrement=True, nullable=False),
         sa.Column("name", _name(128), nullable=False),
@@ -40,8 +41,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_subscriptions"),
         sa.UniqueConstraint("name", name="uq_subscriptions_name"),
     )
-    op.create_index("ix_subscriptions_owner", "subscriptions", ["owner"])
-    op.create_table(
+    create_index("ix_subscriptions_owner", "subscriptions", ["owner"])
+    create_table(
         "streams",
         sa.Column("subscription_id", _ID, nullable=False),
         sa.Column("source", _name(128), nullable=False),
@@ -58,7 +59,7 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    op.create_table(
+    create_table(
         "progress",
         sa.Column("subscription_id", _ID, nullable=False),
         sa.Column("source", _name(128), nullable=False),
@@ -80,7 +81,7 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    op.create_table(
+    create_table(
         "events",
         sa.Column("id", _ID, autoincrement=True, nullable=False),
         sa.Column("at_us", sa.BigInteger, nullable=False),
@@ -91,8 +92,8 @@ def upgrade() -> None:
         sa.Column("after_json", _LONG),
         sa.PrimaryKeyConstraint("id", name="pk_events"),
     )
-    op.create_index("ix_events_subscription_id", "events", ["subscription", "id"])
-    op.create_table(
+    create_index("ix_events_subscription_id", "events", ["subscription", "id"])
+    create_table(
         "servers",
         sa.Column("name", _name(128), nullable=False),
         sa.Column("host", _name(256), nullable=False),
@@ -106,7 +107,7 @@ def upgrade() -> None:
         sa.Column("seen_us", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_servers"),
     )
-    op.create_table(
+    create_table(
         "tokens",
         sa.Column("id", _ID, autoincrement=True, nullable=False),
         sa.Column("name", _name(128), nullable=False),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 from sqlalchemy.dialects import mysql
+
+from tailrace.control.metadata.migrations.steps import create_index, create_table
 
 revision = "0002"
 down_revision = "0001"
@@ -20,7 +21,7 @@ def _name(length: int) -> sa.String:
 
 def upgrade() -> None:
     """Create their table."""
-    op.create_table(
+    create_table(
         "jobs",
         sa.Column("id", _ID, autoincrement=True, nullable=False),
         sa.Column("subscription_id", _ID, nullable=False),
@@ -46,4 +47,4 @@ def upgrade() -> None:
         ),
         sa.UniqueConstraint("subscription_id", "client_key", name="uq_jobs_subscription_id_client_key"),
     )
-    op.create_index("ix_jobs_state", "jobs", ["state"])
+    create_index("ix_jobs_state", "jobs", ["state"])

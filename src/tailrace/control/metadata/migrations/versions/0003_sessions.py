@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 from sqlalchemy.dialects import mysql
+
+from tailrace.control.metadata.migrations.steps import create_table
 
 revision = "0003"
 down_revision = "0002"
@@ -17,7 +18,7 @@ def _name(length: int) -> sa.String:
 
 def upgrade() -> None:
     """Create their table."""
-    op.create_table(
+    create_table(
         "sessions",
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("name", _name(128), nullable=False),

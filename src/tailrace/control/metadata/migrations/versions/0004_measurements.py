@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from tailrace.control.metadata.migrations.steps import create_index, create_table
 
 revision = "0004"
 down_revision = "0003"
@@ -13,7 +14,7 @@ _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def upgrade() -> None:
     """Create the table."""
-    op.create_table(
+    create_table(
         "measurements",
         sa.Column("subscription_id", _ID, nullable=False),
         sa.Column("slot", sa.BigInteger, autoincrement=False, nullable=False),
@@ -29,4 +30,4 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
     )
-    op.create_index("ix_measurements_slot", "measurements", ["slot"])
+    create_index("ix_measurements_slot", "measurements", ["slot"])
