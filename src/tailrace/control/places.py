@@ -25,6 +25,7 @@ _PATHS: Mapping[str, frozenset[str]] = {
             "archive",
             "requests-path",
             "sample-path",
+            "trouble-path",
             "tls-ca",
             "tls-cert",
             "tls-key",
