@@ -215,6 +215,21 @@ def test_table_that_is_unlogged_for_a_time_is_refused(postgres, postgres_databas
             read_all(postgres, engine)
 
 
+@pytest.mark.parametrize("published", ["ALL TABLES", "TABLES IN SCHEMA public"])
+def test_table_that_was_unlogged_and_is_logged_again_is_read_again(
+    postgres, postgres_database, run, published
+):
+    run(f"CREATE PUBLICATION tailrace FOR {published}")
+    with stream(postgres, postgres_database, "public.[st]") as engine:
+        read_all(postgres, engine)
+        offset = engine.offset
+    run("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (9)", "ALTER TABLE t SET LOGGED")
+    with stream(postgres, postgres_database, "public.[st]") as engine:
+        engine.offset = offset
+        rows, changes, _ = read_all(postgres, engine)
+    assert {"id": 9} in [*rows, *(after for _, _, after, _ in changes)]
+
+
 def test_new_owner_of_the_publication_is_no_gap(postgres, postgres_database, run):
     offset = begun(postgres, postgres_database)
     role = f"owner_{postgres_database}"
