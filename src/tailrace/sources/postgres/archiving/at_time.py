@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
-import pyarrow.compute as pc
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
 from tailrace.sources.postgres.connection import connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import timeline
-from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment, time_text
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
@@ -64,7 +62,7 @@ def time_in_log(options: SourceOptions, at_us: int) -> TimeInLog:
         for number, run in enumerate(reversed(runs)):
             if at_us < run[0].since_us:
                 continue
-            if (lsn := _in_archive(archive, run, at_us)) is not None:
+            if (lsn := archive.first_at(run, at_us)) is not None:
                 return TimeInLog(at_us, history.position(lsn), run[0].start)
             if number:  # the next one begins behind a gap
                 raise _missing(runs, at_us)
@@ -109,16 +107,6 @@ def _runs(archive: WalArchive, history: History) -> list[list[WalSegment]]:
     return found
 
 
-def _in_archive(archive: WalArchive, run: list[WalSegment], at_us: int) -> int | None:
-    for segment in run:
-        if segment.last_us < at_us:
-            continue
-        table = archive.transactions(segment)
-        later = table.filter(pc.greater_equal(table.column("ts_us"), at_us))
-        return int(later.column("commit_lsn")[0].as_py())
-    return None
-
-
 def _on_server(
     options: SourceOptions, archive: WalArchive, start: PostgresPosition, at_us: int
 ) -> PostgresPosition:
@@ -142,7 +130,7 @@ def _on_server(
             if len(later):
                 return stream.history.position(int(rows[later[0], bd.COMMIT_LSN]))
     raise ConfigError(
-        f"the log does not reach up to {_text(at_us)}",
+        f"the log does not reach up to {time_text(at_us)}",
         "no transaction of then or later is in it: by the server's clock that time has not come, or the "
         "server is a standby that has nothing newer",
         "give an earlier time",
@@ -152,7 +140,7 @@ def _on_server(
 
 def _lost(run: list[WalSegment], at_us: int, error: PositionLostError) -> PositionLostError:
     return PositionLostError(
-        f"neither the archive nor the server has the log up to {_text(at_us)}",
+        f"neither the archive nor the server has the log up to {time_text(at_us)}",
         f"the archive ends at `{lsn_text(run[-1].end)}`; {error.message}: {error.detail}",
         "give a time that the archive has; start `tailrace archive`: it goes on, or says what is lost",
         code="TR-4120",
@@ -160,14 +148,10 @@ def _lost(run: list[WalSegment], at_us: int, error: PositionLostError) -> Positi
 
 
 def _missing(runs: list[list[WalSegment]], at_us: int) -> ConfigError:
-    texts = [f"{_text(run[0].since_us)} to {_text(max(s.last_us for s in run))}" for run in runs]
+    texts = [f"{time_text(run[0].since_us)} to {time_text(max(s.last_us for s in run))}" for run in runs]
     return ConfigError(
-        f"the archive does not have {_text(at_us)}",
+        f"the archive does not have {time_text(at_us)}",
         f"it has {', '.join(texts) or 'nothing of this log'}",
         "give a time that it has; keep it for longer: tailrace archive ... --expire-after",
         code="TR-8217",
     )
-
-
-def _text(us: int) -> str:
-    return f"{datetime.fromtimestamp(us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -6,8 +6,8 @@ there, even if it is altered back (`wire.contents`, `checks.gaps`). So two equal
 moments, mean that the log between them has all of its changes, and that its rows changed by these only.
 
 Streams forgive some alterations, as they may read a table again. Here nothing is forgiven but a new file
-(VACUUM FULL, CLUSTER, TRUNCATE), and only where the log has every TRUNCATE and the server keeps the table
-from being UNLOGGED for a time: it does so for tables that the publication names.
+(VACUUM FULL, CLUSTER, TRUNCATE), and only where the log tells all that a new file can mean
+(`Publication.tells_new_files`).
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ class TableState:
 def _identity(table: CatalogTable, published: Publication) -> str:
     *front, contents = table.identity_text.split("/")
     parts = contents.split(".")
-    is_named = str(table.oid) in dict(published.entries)
-    if table.kind != "p" and is_named and "truncate" in published.actions:
+    if table.kind != "p" and published.tells_new_files(table.oid):
         del parts[_FILE]
     unlogged = "unlogged" if table.unlogged else ""
     return "/".join([published.identity, *front, ".".join(parts), unlogged])

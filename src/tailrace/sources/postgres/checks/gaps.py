@@ -71,8 +71,6 @@ def rewrites_of(
         ids: as stored.
         are_told: whether events tell what became of a table's columns.
     """
-    named = {} if published is None else dict(published.entries)
-    has_truncates = published is None or "truncate" in published.actions
     found = {}
     for table in tables:
         stored = ids.get(str(table.schema.id), "")
@@ -81,8 +79,7 @@ def rewrites_of(
             "it was truncated, or its columns changed as the log does not tell" if stored == TRUNCATED else ""
         )
         if len(parts) == _PARTS and table.contents is not None:
-            # the server keeps only tables that the publication names from being UNLOGGED for a time
-            files_count = published is not None and not (has_truncates and str(table.oid) in named)
+            files_count = published is not None and not published.tells_new_files(table.oid)
             why = table.contents.change_since(parts[-1], files_count=files_count, are_told=are_told(table))
         if why:
             found[str(table.schema.id)] = why

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pg8000.exceptions import DatabaseError
 
@@ -59,6 +60,18 @@ class Publication:
     filtered: frozenset[TableId] = frozenset()
     identity: str = ""
     entries: tuple[tuple[str, str], ...] = ()
+
+    def tells_new_files(self, oid: int) -> bool:
+        """Whether the log has what became of a table's rows when its file was replaced by another.
+
+        It has each TRUNCATE that is published. That a table was UNLOGGED for a time, it has not: the server
+        keeps only tables that a publication names from it, not those of a schema or of all.
+        """
+        return "truncate" in self.actions and str(oid) in self._by_oid
+
+    @cached_property
+    def _by_oid(self) -> dict[str, str]:
+        return dict(self.entries)
 
 
 def planned(name: str, version: int) -> Publication:

@@ -10,12 +10,14 @@ be read by itself, the descriptions in force at its start precede it: the preamb
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.sources.archive.archive import PGOUTPUT, LogArchive
 from tailrace.sources.archive.sealing import damaged
@@ -126,6 +128,30 @@ class WalArchive(LogArchive[WalSegment]):
         except (pa.ArrowException, ValueError, OSError):
             raise damaged(segment.name, "its index cannot be read") from None
         return table
+
+    def first_at(self, segments: Iterable[WalSegment], at_us: int) -> int | None:
+        """LSN of the first transaction of segments that was committed at a time or later; None: none was.
+
+        Args:
+            segments: in log order.
+            at_us: the time, microseconds since 1970 UTC.
+
+        Raises:
+            StateError: a segment is damaged.
+        """
+        for segment in segments:
+            if segment.last_us < at_us:
+                continue
+            table = self.transactions(segment)
+            later = table.filter(pc.greater_equal(table.column("ts_us"), at_us))
+            if len(later):
+                return int(later.column("commit_lsn")[0].as_py())
+        return None
+
+
+def time_text(us: int) -> str:
+    """A time of the log, in microseconds since 1970 UTC, for people."""
+    return f"{datetime.fromtimestamp(us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def index_of(rows: np.ndarray) -> bytes:

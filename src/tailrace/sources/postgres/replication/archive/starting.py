@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-import pyarrow.compute as pc
-
 from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
@@ -13,7 +9,7 @@ from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import slot, timeline
 from tailrace.sources.postgres.replication.archive.archived import ensure_slot, require_same
-from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, WalSegment, time_text
 from tailrace.sources.postgres.replication.timeline import History
 
 
@@ -79,27 +75,20 @@ def _leading_on(archive: WalArchive, history: History) -> list[WalSegment]:
 def _at_time(archive: WalArchive, segments: list[WalSegment], at_us: int) -> int:
     """LSN of the first transaction that was committed at a time or later."""
     if not segments or at_us < segments[0].since_us:
-        begin = f"it begins at {_text(segments[0].since_us)}" if segments else "it has nothing of this log"
+        begin = (
+            f"it begins at {time_text(segments[0].since_us)}" if segments else "it has nothing of this log"
+        )
         raise ConfigError(
-            f"the archive does not reach back to {_text(at_us)}",
+            f"the archive does not reach back to {time_text(at_us)}",
             begin,
             "set startingPosition to a later time, or to earliest",
             code="TR-8217",
         )
-    for segment in segments:
-        if segment.last_us < at_us:
-            continue
-        table = archive.transactions(segment)
-        later = table.filter(pc.greater_equal(table.column("ts_us"), at_us))
-        if len(later):
-            return int(later.column("commit_lsn")[0].as_py())
+    if (lsn := archive.first_at(segments, at_us)) is not None:
+        return lsn
     raise ConfigError(
-        f"the archive does not reach up to {_text(at_us)}",
-        f"its newest transaction was committed at {_text(max(s.last_us for s in segments))}",
+        f"the archive does not reach up to {time_text(at_us)}",
+        f"its newest transaction was committed at {time_text(max(s.last_us for s in segments))}",
         "let `tailrace archive` catch up; or set startingPosition to an earlier time, or to latest",
         code="TR-8217",
     )
-
-
-def _text(us: int) -> str:
-    return f"{datetime.fromtimestamp(us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
