@@ -49,9 +49,11 @@ def note_all_read(pipeline: Pipeline) -> None:
     Args:
         pipeline: the pipeline, with `trigger: available-now`.
     """
+    if not _may_skip(pipeline):
+        return
     checkpoint = Checkpoint(absolute(pipeline.checkpoint))
     last = checkpoint.last()
-    if last is None or not last.committed or not _may_skip(pipeline):
+    if last is None or not last.committed:
         return
     found = {
         "v": _VERSION,

@@ -5,20 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console
-
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import ConsoleSettings
-from tailrace.pipeline.event_log import EventLog
 from tailrace.pipeline.host import Host
 from tailrace.pipeline.log_output import LogOutput
 from tailrace.pipeline.metrics import Metrics, MetricsServer
-from tailrace.pipeline.notifier import Notifier
 from tailrace.pipeline.run import default_log_file, make_directories, run
 from tailrace.pipeline.service_manager import ServiceManager
-from tailrace.pipeline.signal_topic import SignalTopic
 from tailrace.pipeline.signals import stop_on_signals
-from tailrace.pipeline.source_views import MakeBeside
+from tailrace.pipeline.stream_watchers import MakeBeside, console_of, notices_of
 from tailrace.pipeline.supervisor import Watcher
 from tailrace.pipeline.view import ProgressView
 from tailrace.pipeline.watchers import Watchers
@@ -48,19 +42,10 @@ def run_with_view(
     """
     make_directories(pipeline)
     with ExitStack() as stack:
-        log = None
+        log, console = None, console_of(pipeline, host)
         if host is None:
-            console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
-            log = stack.enter_context(
-                LogOutput(
-                    log_file or default_log_file(pipeline),
-                    pipeline.settings.name,
-                    is_json=is_json,
-                    max_bytes=log_max_size,
-                )
-            )
-        else:
-            console = host.console
+            file, name = log_file or default_log_file(pipeline), pipeline.settings.name
+            log = stack.enter_context(LogOutput(file, name, is_json=is_json, max_bytes=log_max_size))
         metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
         if (address := pipeline.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, metrics))
@@ -77,10 +62,7 @@ def run_with_view(
             stop = stack.enter_context(stop_on_signals(stopping))
         else:
             stop = host.stop
-        if pipeline.signals.topic is not None:
-            stack.enter_context(SignalTopic(pipeline, view.on_notice))
-        notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        events = EventLog(batches=is_json)
+        notifier, events = notices_of(stack, pipeline, view, is_json=is_json)
         tell = Watchers((view, events)).on_notice
         verifications = beside(pipeline, tell, notifier.send, metrics.on_comparisons, stop)
         watchers += [notifier, events, verifications]

@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-from rich.console import Console
 
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import ConsoleSettings
 from tailrace.model.paths import file_name
-from tailrace.pipeline.event_log import EventLog
 from tailrace.pipeline.fence import Fence
 from tailrace.pipeline.host import Host
 from tailrace.pipeline.log_output import LogOutput
 from tailrace.pipeline.metrics import Metrics, MetricsServer
-from tailrace.pipeline.notifications import Notification
-from tailrace.pipeline.notifier import Notifier
 from tailrace.pipeline.run import make_directories
 from tailrace.pipeline.run_sources import run_sources
-from tailrace.pipeline.signal_topic import SignalTopic
 from tailrace.pipeline.signals import stop_on_signals
+from tailrace.pipeline.stream_watchers import MakeBeside, console_of, notices_of
 from tailrace.pipeline.supervisor import Watcher
-from tailrace.pipeline.verify_state import Comparison
 from tailrace.pipeline.view import ProgressView
 from tailrace.pipeline.watchers import Watchers
 from tailrace.spark.checkpoint import absolute, is_local
-
-
-class Beside(Watcher, Protocol):
-    """What runs beside the stream of a source; a context manager round the run."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def finish(self) -> None:
-        """The streams have ended; do what is left. May raise an error."""
-
-
-class MakeBeside(Protocol):
-    """Makes what runs beside the stream of a source, see `verify.schedule.Verifications`."""
-
-    def __call__(
-        self,
-        pipeline: Pipeline,
-        tell: Callable[[str], None],
-        notify: Callable[[int, Sequence[Notification]], None],
-        show: Callable[[Mapping[str, Mapping[str, Comparison]]], None],
-        stop: threading.Event,
-    ) -> Beside:
-        """Make it."""
 
 
 def run_with_views(
@@ -87,19 +55,12 @@ def run_with_views(
     for pipeline in pipelines:
         make_directories(pipeline)
     with ExitStack() as stack:
-        log = None
+        log, console = None, console_of(first, host)
         if host is None:
-            console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in first.sinks))
+            file = log_file or _log_file(named.checkpoint, named.pipeline)
             log = stack.enter_context(
-                LogOutput(
-                    log_file or _log_file(named.checkpoint, named.pipeline),
-                    named.pipeline,
-                    is_json=is_json,
-                    max_bytes=log_max_size,
-                )
+                LogOutput(file, named.pipeline, is_json=is_json, max_bytes=log_max_size)
             )
-        else:
-            console = host.console
         metrics = {p.source_name: Metrics(named.pipeline, p.source.dialect) for p in pipelines}
         if (address := first.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, MetricsOfSources(named.pipeline, metrics)))
@@ -118,10 +79,7 @@ def run_with_views(
         for pipeline in pipelines:
             name = pipeline.source_name
             view = views[name]
-            if pipeline.signals.topic is not None:
-                stack.enter_context(SignalTopic(pipeline, view.on_notice))
-            notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-            events = EventLog(batches=is_json)
+            notifier, events = notices_of(stack, pipeline, view, is_json=is_json)
             tell = Watchers((view, events)).on_notice
             each = beside(pipeline, tell, notifier.send, metrics[name].on_comparisons, stop)
             comparisons.append(stack.enter_context(each))
