@@ -7,15 +7,15 @@ takes a change of each. Start and end of the process count. CPU is that of all i
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
 from bench import data
+from bench.pipelines import pipeline_file, run
 from bench.servers import Server, running
-from bench.starts import pipeline_file, run, timed
+from bench.starts import timed
 
 #: The longest time of a first run, seconds, by the number of tables.
 TARGETS_S = {100: 12.0, 1000: 60.0}
@@ -29,11 +29,11 @@ def main() -> int:
     given = parser.parse_args()
     met = True
     with running(None) as server, tempfile.TemporaryDirectory() as place:
-        os.environ["BENCH_PASSWORD"] = server.password
         for tables in given.tables:
             _make(server, tables)
             lake = Path(place, str(tables))
-            file = pipeline_file(server, lake, f"{{type: delta, path: '{lake}'}}", tables=r"t\d+")
+            sink = {"type": "delta", "path": str(lake)}
+            file = pipeline_file(lake / "pipeline.yaml", server, sink, r"t\d+")
             for what, most_s in (("snapshot", TARGETS_S.get(tables)), ("one change each", None)):
                 seconds, cpu_s = timed(lambda file=file: run(file))
                 is_met = most_s is None or seconds <= most_s

@@ -12,7 +12,6 @@ CPU is that of all its processes. Figures count only where the machine does noth
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -23,23 +22,12 @@ from contextlib import closing
 from pathlib import Path
 
 from bench import data
+from bench.pipelines import command, pipeline_file, run
 from bench.servers import Server, running
 
 _ROWS = 100
 #: Targets, seconds.
 FIRST_ROW_S, NOTHING_S, NOTHING_CPU_S = 6.0, 6.0, 6.0
-_PIPELINE = """
-source:
-  type: mysql
-  hostname: {server.host}
-  port: {server.port}
-  username: {server.user}
-  password: ${{env:BENCH_PASSWORD}}
-  tls-mode: disabled
-  tables: '{database}\\.{tables}'
-sink: {sink}
-pipeline: {{trigger: available-now, checkpoint: {checkpoint}}}
-"""
 
 
 def main() -> int:
@@ -52,10 +40,9 @@ def main() -> int:
         with closing(server.connect()) as connection:
             data.prepare(connection)
             data.fill_items(connection, _ROWS)
-        os.environ["BENCH_PASSWORD"] = server.password
         first = [_first_row(server, Path(place, f"console{n}")) for n in range(given.times)]
         lake = Path(place, "lake")
-        file = pipeline_file(server, lake, f"{{type: delta, path: '{lake}'}}")
+        file = pipeline_file(lake / "pipeline.yaml", server, {"type": "delta", "path": str(lake)})
         timed(lambda: run(file))
         some, nothing = [], []
         for _ in range(given.times):
@@ -71,39 +58,12 @@ def main() -> int:
     return 0 if all(met) else 1
 
 
-def pipeline_file(server: Server, place: Path, sink: str, tables: str = "items") -> Path:
-    """A pipeline file, in a new directory.
-
-    Args:
-        server: the source.
-        place: the directory.
-        sink: its section, in YAML.
-        tables: a pattern of the captured tables.
-    """
-    place.mkdir(parents=True)
-    file = place / "pipeline.yaml"
-    text = _PIPELINE.format(
-        server=server, database=data.DATABASE, tables=tables, sink=sink, checkpoint=place / "checkpoint"
-    )
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-def _command(file: Path) -> list[str]:
-    return [sys.executable, "-m", "tailrace", "run", str(file)]
-
-
-def run(file: Path) -> None:
-    """Run a pipeline to its end."""
-    subprocess.run(_command(file), check=True, stdout=subprocess.DEVNULL)
-
-
 def _first_row(server: Server, place: Path) -> tuple[float, float]:
     """Seconds until a row is printed, and the CPU seconds of the whole run."""
-    file = pipeline_file(server, place, "{type: console}")
+    file = pipeline_file(place / "pipeline.yaml", server, {"type": "console"})
     cpu_s, begun = _children_cpu_s(), time.perf_counter()
     seconds = None
-    with subprocess.Popen(_command(file), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(file), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if seconds is None and "batch 0" in line:

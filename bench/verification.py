@@ -9,7 +9,6 @@ count only where the machine does nothing else.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import data, spark_runs
+from bench.pipelines import command, pipeline_file, run
 from bench.processes import tree_cpu_seconds
 from bench.servers import Server, running
 from tailrace.config.load import load_pipeline
@@ -31,28 +31,6 @@ from tailrace.verify.run import verify
 #: Least rows of the source per second: alone, beside the pipeline.
 ALONE, BESIDE = 500_000, 100_000
 _CHANGES_PER_S = 100
-_PIPELINE = """
-source:
-  type: mysql
-  hostname: {server.host}
-  port: {server.port}
-  username: {server.user}
-  password: ${{env:BENCH_PASSWORD}}
-  tls-mode: disabled
-  tables: {database}\\.items
-sink:
-  type: {sink}
-  path: {place}/lake
-  mode: upsert
-pipeline:
-  name: verification
-  checkpoint: {place}/checkpoint
-  trigger: {trigger}
-"""
-
-
-def _command(file: Path) -> list[str]:
-    return [sys.executable, "-m", "tailrace", "run", str(file)]
 
 
 @contextmanager
@@ -68,7 +46,7 @@ def _written(server: Server, file: Path, rows: int) -> Iterator[None]:
                 cursor.execute(f"UPDATE items SET {data.UPDATE} WHERE id = {number}")
 
     writer = threading.Thread(target=write)
-    with subprocess.Popen(_command(file), stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command(file), stdout=subprocess.DEVNULL) as process:
         writer.start()
         try:
             time.sleep(20)  # it has started
@@ -94,14 +72,12 @@ def main() -> int:
         with closing(server.connect()) as connection:
             data.prepare(connection)
             data.fill_items(connection, given.rows)
-        os.environ["BENCH_PASSWORD"] = server.password
-        once, on = Path(place, "once.yaml"), Path(place, "on.yaml")
-        for file, trigger in ((once, "available-now"), (on, "continuous")):
-            text = _PIPELINE.format(
-                server=server, database=data.DATABASE, sink=given.sink, place=place, trigger=trigger
-            )
-            file.write_text(text, encoding="utf-8")
-        subprocess.run(_command(once), check=True, stdout=subprocess.DEVNULL)
+        sink = {"type": given.sink, "path": f"{place}/lake", "mode": "upsert"}
+        once, on = (
+            pipeline_file(Path(place, f"{name}.yaml"), server, sink, name="verification", trigger=trigger)
+            for name, trigger in (("once", "available-now"), ("on", "continuous"))
+        )
+        run(once)
         spark = spark_runs.session(Path(place))
         beside = _written(server, on, given.rows) if given.beside else nullcontext()
         with beside:
