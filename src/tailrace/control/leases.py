@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
@@ -77,17 +77,18 @@ class Room:
     groups: dict[str, int] = field(default_factory=dict)
     held: Collection[int] = ()
 
-    def take(self, group: str | None) -> bool:
-        """Whether there is room for a subscription of this group, which has it from now on."""
+    def has(self, group: str | None) -> bool:
+        """Whether there is room for a subscription of this group."""
+        return self.workers > 0 or (group is not None and self.groups.get(group, 0) > 0)
+
+    def take(self, group: str | None) -> None:
+        """Give a subscription of this group the room that there is for it."""
         if group is not None and self.groups.get(group, 0) > 0:
             self.groups[group] -= 1
-        elif self.workers > 0:
-            self.workers -= 1
-            if group is not None:
-                self.groups[group] = self.group_size - 1
-        else:
-            return False
-        return True
+            return
+        self.workers -= 1
+        if group is not None:
+            self.groups[group] = self.group_size - 1
 
 
 def claim(connection: Connection, server: str, room: Room) -> list[tuple[Subscription, Lease]]:
@@ -111,8 +112,7 @@ def claim(connection: Connection, server: str, room: Room) -> list[tuple[Subscri
     ]
     taken: list[tuple[Subscription, Lease]] = []
     for row in sorted(wanted, key=lambda row: (_preference(server, row.group_name or row.id), row.id)):
-        before = replace(room, groups=dict(room.groups))
-        if not room.take(row.group_name):
+        if not room.has(row.group_name):
             continue
         claimed = connection.execute(
             update(subscriptions)
@@ -120,8 +120,8 @@ def claim(connection: Connection, server: str, room: Room) -> list[tuple[Subscri
             .values(owner=server, lease=of.lease + 1, lease_until_us=now_us() + int(LEASE_S * _S))
         )
         if not claimed.rowcount:
-            room.workers, room.groups = before.workers, before.groups
             continue
+        room.take(row.group_name)
         found = connection.execute(select(subscriptions).where(of.id == row.id)).one()
         taken.append((subscription_of(found), Lease(row.id, found.name, server, found.lease)))
     return taken

@@ -128,24 +128,25 @@ def test_group_stays_together_where_there_is_room(database: ControlDatabase) -> 
     assert len(_claim(database, "s2", Room(1, 3))) == 1
 
 
-def test_group_leaves_a_server_that_ends(database: ControlDatabase) -> None:
+def _left_to_s1(database: ControlDatabase) -> leases.Lease:
+    """A member of a group that nobody runs, while `s1` runs the other one: `s2` leaves it to it."""
     _create(database, "g", "a", "b")
     _seen(database, "s1")
     (first, _) = _claim(database, "s1", Room(1, 3))
     with database.begin() as connection:
         leases.release(connection, first)
     assert _claim(database, "s2", Room(1, 3)) == []
+    return first
+
+
+def test_group_leaves_a_server_that_ends(database: ControlDatabase) -> None:
+    first = _left_to_s1(database)
     _seen(database, "s1", draining=True)
     assert [lease.subscription_id for lease in _claim(database, "s2", Room(1, 3))] == [first.subscription_id]
 
 
 def test_group_is_not_left_to_a_server_that_hangs(database: ControlDatabase) -> None:
-    _create(database, "g", "a", "b")
-    _seen(database, "s1")
-    (first, _) = _claim(database, "s1", Room(1, 3))
-    with database.begin() as connection:
-        leases.release(connection, first)
-    assert _claim(database, "s2", Room(1, 3)) == []
+    _left_to_s1(database)
     with database.begin() as connection:
         connection.execute(update(servers_table).values(seen_us=now_us() - 11_000_000))
     assert len(_claim(database, "s2", Room(1, 3))) == 1
