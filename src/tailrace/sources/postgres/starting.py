@@ -44,14 +44,7 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
     if start != "snapshot":
         made = begin_slot(options)
     if start in ("initial", "snapshot"):
-        first = snapshots.next(START_WAIT_S)
-        if first is None:
-            raise snapshots.waits() or TransientSourceError(
-                "no snapshot could be exported yet",
-                f"it was not ready after {START_WAIT_S:.0f} s",
-                code="TR-2209",
-            )
-        return snapshots.use(first).position
+        return snapshots.use(snapshots.within(START_WAIT_S)).position
     if start == "latest":
         return log_end_position(options)
     if start == "earliest":

@@ -51,13 +51,7 @@ class Moment:
     def __init__(self, options: SourceOptions) -> None:
         snapshots = Snapshots(options)
         try:
-            made = snapshots.next(START_WAIT_S)
-            if made is None:
-                raise snapshots.waits() or TransientSourceError(
-                    "no snapshot could be exported yet",
-                    f"it was not ready after {START_WAIT_S:.0f} s",
-                    code="TR-2209",
-                )
+            made = snapshots.within(START_WAIT_S)
             self.position: PostgresPosition = made.position
             self._connection = retrying(
                 options, lambda: connect(options, purpose=_DOING, rows=True), "connecting"

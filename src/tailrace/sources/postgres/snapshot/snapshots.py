@@ -115,6 +115,22 @@ class Snapshots:
                 raise failure
             return self._pending
 
+    def within(self, timeout_s: float) -> Snapshot:
+        """The next snapshot.
+
+        Raises:
+            TransientSourceError: it is not ready in time.
+            TailraceError: it cannot be exported.
+        """
+        made = self.next(timeout_s)
+        if made is None:
+            raise self.waits() or TransientSourceError(
+                "no snapshot could be exported yet",
+                f"it was not ready after {timeout_s:.0f} s",
+                code="TR-2209",
+            )
+        return made
+
     def waits(self) -> TransientSourceError | None:
         """The error that says whom the export waits for, None if that is not known."""
         with self._changed:
