@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
+from contextlib import contextmanager
 
 import pytest
 
 from tests.recovery.test_kill import source_rows
-from tests.support.kills import BACKLOG_S, KILLS, SMALL_CHUNKS
+from tests.support.kills import BACKLOG_S, KILLS, SMALL_CHUNKS, kill_at_random
 from tests.support.pipelines import PipelineProcess
 from tests.support.sinks.opensearch import cluster
 from tests.support.workload import Subject, Writers, fill
@@ -46,11 +46,13 @@ def shop(request, mysql, database, tmp_path):
     sizes = {**SMALL_CHUNKS, "snapshot-chunk-rows": 200, "max-bytes-per-trigger": "50k"}
     run = PipelineProcess(tmp_path, mysql, f"{database}.*", sink=sink, **sizes)
 
+    @contextmanager
     def writing():
-        return (
+        with (
             Writers(mysql, orders, ORDERS, count=1, keys=1000, pause_s=0.05),
             Writers(mysql, lines, LINES, count=2, keys=3000, pause_s=0.05),
-        )
+        ):
+            yield
 
     def check():
         of_order = {}
@@ -70,8 +72,7 @@ def shop(request, mysql, database, tmp_path):
 def test_nested_rows_are_exact_after_kills_at_every_failpoint(shop):
     run, writing, check = shop
     for failpoint, victim in (*KILLS, *OWN):
-        first, second = writing()
-        with first, second:
+        with writing():
             run.run(failpoint=failpoint, victim=victim)
     assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
     check()
@@ -81,13 +82,5 @@ def test_nested_rows_are_exact_after_kills_at_every_failpoint(shop):
 @pytest.mark.timeout(7200)
 def test_nested_rows_are_exact_after_thirty_random_kills(shop):
     run, writing, check = shop
-    draw = random.Random(11)
-    for number in range(30):
-        first, second = writing()
-        with first, second:
-            if number % 5:
-                run.work_for(draw.uniform(0, 6))
-            else:
-                run.run_for(draw.uniform(3, 15))
-    assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
+    kill_at_random(run, writing, 30)
     check()

@@ -1,13 +1,17 @@
-"""Busy tables of MySQL, and pipelines over them that are killed."""
+"""Busy tables of MySQL, and pipelines over them that are killed.
+
+TAILRACE_KILLS=15 TAILRACE_SEED=2 makes so many random kills only, with that seed.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from tailrace.errors import TailraceError
 from tailrace_dev.servers.server import wait_until
@@ -84,13 +88,21 @@ def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tup
 
 
 def run_with_random_kills(server, database: str, run: PipelineProcess, kills: int) -> None:
-    """Run during writes to the tables, killed so many times; then to the end.
+    """Run during writes to the tables, killed so many times; then to the end."""
+    kill_at_random(run, lambda: writing(server, database), kills)
+
+
+def kill_at_random(
+    run: PipelineProcess, writing_: Callable[[], AbstractContextManager[object]], kills: int
+) -> None:
+    """Run during writes, killed so many times; then to the end.
 
     Each fifth kill may hit the start; the others come after the first batch.
     """
-    draw = random.Random(kills)
+    kills = int(os.environ.get("TAILRACE_KILLS", kills))
+    draw = random.Random(int(os.environ.get("TAILRACE_SEED", kills)))
     for number in range(kills):
-        with writing(server, database):
+        with writing_():
             if number % 5:
                 run.work_for(draw.uniform(0, 8))
             else:
