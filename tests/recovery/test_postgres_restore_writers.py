@@ -1,4 +1,4 @@
-"""`tailrace restore` of a PostgreSQL table beside writers: at any time what had been committed then, or a refusal.
+"""`tailrace restore` of a PostgreSQL table beside writers: at any time exactly what was committed then.
 
 TAILRACE_SEED=1234 runs that seed.
 """
@@ -55,6 +55,8 @@ def statements(draw: random.Random, *, truncates: bool) -> list[str]:
     if truncates and draw.random() < 0.02:
         filled = f"INSERT INTO t SELECT n, 0, {number} FROM generate_series(0, 199) n"
         return draw.choice([["TRUNCATE t"], [f"DELETE FROM t {between}", "TRUNCATE t, other", filled]])
+    size = draw.choice([5, 5000])
+    new, again = f"{low}, 0, {number}, 'new'", "ON CONFLICT"
     one = [
         f"UPDATE t SET a = a + {number}, m = 'sad' {between}",
         f"UPDATE t SET large = repeat('{number},', {draw.choice([10, 1500])}) {between}",
@@ -62,10 +64,8 @@ def statements(draw: random.Random, *, truncates: bool) -> list[str]:
         f"UPDATE t SET part = part + {draw.choice([1, 10])}, b = 'moved' {between}",
         f"UPDATE t SET id = {draw.randrange(200)} WHERE id = {low} AND part = 0",
         f"DELETE FROM t {between}",
-        f"INSERT INTO t VALUES ({low}, 0, {number}, 'new', repeat('n', {draw.choice([5, 5000])})) "
-        "ON CONFLICT (id, part) DO UPDATE SET c = 7",
-        f"INSERT INTO t (id, part) SELECT n, {draw.randrange(3)} FROM generate_series({low}, {low + 9}) n "
-        "ON CONFLICT DO NOTHING",
+        f"INSERT INTO t VALUES ({new}, repeat('n', {size})) {again} (id, part) DO UPDATE SET c = 7",
+        f"INSERT INTO t (id, part) SELECT n, 1 FROM generate_series({low}, {low + 9}) n {again} DO NOTHING",
     ]
     chosen = [draw.choice(one) for _ in range(draw.choice([1, 1, 2, 4]))]
     if draw.random() < 0.2:
@@ -92,7 +92,7 @@ class Busy:
         )
         self.history = History(server, database, "t", ("id", "part"), "tailrace")
         self.run(
-            "INSERT INTO t SELECT n, n % 3, n, 'row ' || n, repeat(n::text || '-', 1000 + n), n / 4.0, 'glad' "
+            "INSERT INTO t SELECT n, n % 3, n, 'row', repeat(n::text || '-', 1000 + n), n / 4.0, 'glad' "
             "FROM generate_series(0, 199) n"
         )
         self.draw = random.Random(SEED)

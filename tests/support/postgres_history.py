@@ -56,7 +56,8 @@ class History:
         server.execute(
             f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')",
             "CREATE SCHEMA history",
-            f"CREATE TABLE history.changes (n bigserial PRIMARY KEY, xid xid8, op text, was jsonb, now {table})",
+            "CREATE TABLE history.changes "
+            f"(n bigserial PRIMARY KEY, xid xid8, op text, was jsonb, now {table})",
             f"""CREATE FUNCTION history.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             INSERT INTO history.changes (xid, op, was, now) VALUES (pg_current_xact_id(), TG_OP,
                 CASE WHEN TG_OP IN ('UPDATE', 'DELETE') THEN jsonb_build_array({was}) END,
