@@ -3212,8 +3212,9 @@ CATALOGUE = {
         (SourceError,),
         "Its rows of now cannot be rewound, since a schema change lies between, or it is gone; and the "
         "archive has no base from which the rows could be made: one without a schema change up to the time. "
-        "PostgreSQL's log has no schema changes: there, another base behind the time, or the table as it is "
-        "now, must show that the table was the same since the base.",
+        "PostgreSQL's log has no schema changes: there, another base behind the time, what the archiver saw "
+        "then, or the table as it is now, must show that the table was the same since the base.",
+        "If the detail says up to when the table was the same, restore it as of that time. "
         "`tailrace archive PIPELINE.YAML --base` keeps the captured tables; take one regularly, and behind "
         "each schema change.",
     ),

@@ -1,13 +1,14 @@
 """Restoring a table of PostgreSQL: its rows as of a time, from a base of the archive and the log behind it.
 
-    base B ----------- P (the time) ------- W a later base, or now
+    base B ----------- P (the time) ------- W a later base, a sighting, or now
       |---- the log ---->|                  |
       |---------- the table is the same ----|
 
 The log of PostgreSQL does not tell schema changes, nor that a table was not published for a time. So a base
 counts only where something later than P shows that the table has been the same since (`table_state`): another
-base, or the catalog as of now. Then the log from B to P has all changes, and they lead from the rows of B to
-those of P (`reader.forward`), or there is an error.
+base, what the archiver has seen (`sightings`), or the catalog as of now. Then the log from B to P has all
+changes, and they lead from the rows of B to those of P (`reader.forward`; `reader.forward_rows` without a
+key), or there is an error.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from tailrace.errors import SourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.restored_table import Restored
 from tailrace.reader.forward import carried_forward
+from tailrace.reader.forward_rows import rows_carried_forward
 from tailrace.sources.archive.bases import Base, base_rows, bases
 from tailrace.sources.archive.sealing import damaged
 from tailrace.sources.postgres.archiving.at_time import TimeInLog, server_history, time_in_log
 from tailrace.sources.postgres.archiving.keeping import CLOCK, STATES
 from tailrace.sources.postgres.archiving.moment import Moment
+from tailrace.sources.postgres.archiving.sightings import Sighting, sightings
 from tailrace.sources.postgres.archiving.table_log import KeptTable, table_changes
 from tailrace.sources.postgres.archiving.table_state import TableState
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication.archive.archived import require_same
-from tailrace.sources.postgres.replication.archive.segment import WalArchive
+from tailrace.sources.postgres.replication.archive.segment import WalArchive, time_text
 
 
 def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:
@@ -54,7 +57,9 @@ def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:
     at = time_in_log(options, at_us)
     history = server_history(options)
     found = [base for base in map(_KeptBase, bases(archive)) if history.leads_to(base.position)]
-    witness = _Witness(options, table, at, found)
+    seen = [s for s in sightings(archive).get(str(table), ()) if history.leads_to(s.until)]
+    seen += [Sighting.of(base.state(table), base.position, base.clock_us) for base in found]
+    witness = _Witness(options, table, at, seen)
     reasons = []
     for base in sorted(found, key=lambda base: base.position.lsn, reverse=True):
         its, state = base.base.table(str(table)), base.state(table)
@@ -62,8 +67,6 @@ def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:
             continue
         if base.position.lsn < at.since:
             why = f"behind it, the log up to `{lsn_text(at.since)}` is not, or not wholly, in the archive"
-        elif not its.schema.key:
-            why = "the table has no key"
         elif state is None:
             why = "another version of Tailrace wrote it"
         elif (sure := witness.sure(state)) is None:
@@ -72,7 +75,8 @@ def restored(options: SourceOptions, table: TableId, at_us: int) -> Restored:
             kept = KeptTable(its.schema, state, base.position)
             only = options.capturing_only(str(table))
             changes = table_changes(only, kept, at.position, slot=archive.slot, sure=sure)
-            rows = carried_forward(base_rows(archive, base.base, its), its.schema, changes)
+            carried = carried_forward if its.schema.key else rows_carried_forward
+            rows = carried(base_rows(archive, base.base, its), its.schema, changes)
             return Restored(its.schema, rows, at.position, f"the base at `{base.position}`")
         reasons.append(f"the base at `{base.position}`: {why}")
     raise _nothing(table, f"`{at.position}`", reasons or ["no base of the archive from before has it"])
@@ -106,55 +110,57 @@ class _KeptBase:
 class _Witness:
     """What shows that a table has been the same up to a time.
 
-    A base shows it up to its position: that lies behind the time if its position does, or its clock. In the
-    latter case nothing was committed between the two.
+    A sighting or a base shows it up to its position: that lies behind the time if its position does, or its
+    clock. In the latter case nothing was committed between the two.
 
     Args:
         options: the server.
         table: the table.
         at: the time.
-        found: the bases of the log.
+        seen: what the table was, in the log of the server.
     """
 
     def __init__(
-        self, options: SourceOptions, table: TableId, at: TimeInLog, found: Sequence[_KeptBase]
+        self, options: SourceOptions, table: TableId, at: TimeInLog, seen: Sequence[Sighting]
     ) -> None:
-        self._options, self._table, self._at = options, table, at
-        later = [b for b in found if b.position.lsn >= at.position.lsn or _is_later(b, at)]
-        later.sort(key=lambda base: base.position.lsn)
-        self._later = [(base.position, base.state(table)) for base in later]
-        self._now: tuple[PostgresPosition, TableState | None] | None = None
+        self._options, self._table = options, table
+        self._seen = sorted(seen, key=lambda s: s.since.lsn)
+        self._later = [s for s in self._seen if s.until.lsn >= at.position.lsn or _is_later(s, at)]
+        self._now: Sighting | None = None
 
     def sure(self, state: TableState) -> PostgresPosition | None:
         """A position up to which the table is the same as when it had a state; None: it may be another."""
-        same = [at for at, later in self._later if later is not None and later.identity == state.identity]
+        same = [s.until for s in self._later if s.identity == state.identity]
         if same:
-            return same[-1]
-        position, now = self._present()
-        return position if now is not None and now.identity == state.identity else None
+            return max(same, key=lambda position: position.lsn)
+        now = self._present()
+        return now.until if now.identity == state.identity else None
 
     def reason(self, state: TableState) -> str:
         """Why the table may be another one than when it had a state."""
-        position, later = self._later[0] if self._later else self._present()
-        if later is None:
-            return f"the table was dropped, renamed, or removed from the publication before `{position}`"
+        later = self._later[0] if self._later else self._present()
+        last = max((s.clock_us for s in self._seen if s.identity == state.identity), default=0)
+        until = f"; up to {time_text(last)} it was the same" if last else ""
+        if not later.identity:
+            what = "dropped, renamed, or removed from the publication"
+            return f"the table was {what} before `{later.since}`{until}"
         if later.oid != state.oid:
-            return f"the table was dropped and created again, or renamed, before `{position}`"
+            return f"the table was dropped and created again, or renamed, before `{later.since}`{until}"
         return (
-            f"the table was altered before `{position}`, or its publication was, and nothing shows whether "
-            "that was behind the time"
+            f"the table was altered before `{later.since}`, or its publication was, and nothing shows "
+            f"whether that was behind the time{until}"
         )
 
-    def _present(self) -> tuple[PostgresPosition, TableState | None]:
+    def _present(self) -> Sighting:
         if self._now is None:
             with closing(Moment(self._options.capturing_only(str(self._table)))) as moment:
-                self._now = moment.position, moment.state(self._table)
+                self._now = Sighting.of(moment.state(self._table), moment.position, 0)
         return self._now
 
 
-def _is_later(base: _KeptBase, at: TimeInLog) -> bool:
-    """Whether a base was begun at a time or later, by the clock of the server that stamped the log."""
-    return base.clock_us >= at.at_us and base.position.timeline == at.position.timeline
+def _is_later(seen: Sighting, at: TimeInLog) -> bool:
+    """Whether a table was seen at a time or later, by the clock of the server that stamped the log."""
+    return seen.clock_us >= at.at_us and seen.until.timeline == at.position.timeline
 
 
 def _nothing(table: TableId, at: str, reasons: list[str]) -> SourceError:

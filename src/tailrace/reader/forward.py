@@ -84,7 +84,7 @@ def carried_forward(
 def _keys(images: pa.StructArray, table: TableSchema) -> pa.StructArray:
     keys = key_columns(images, table.key).filter(images.is_valid())
     if any(keys.field(i).null_count for i in range(len(table.key))):
-        raise _contradiction(table, "a change has no value of its key")
+        raise contradiction(table, "a change has no value of its key")
     return keys
 
 
@@ -207,7 +207,7 @@ class _End:
             np.concatenate([getattr(steps, name) for steps in block]) for name in ("key", "needs", "leaves")
         )
         if (key < 0).any():
-            raise _contradiction(self._table, "a change has no key")
+            raise contradiction(self._table, "a change has no key")
         order = np.argsort(key, kind="stable")
         key, needs, leaves = key[order], needs[order], leaves[order]
         same = key[1:] == key[:-1]
@@ -216,7 +216,7 @@ class _End:
         if (leaves[:-1][same] != needs[1:][same]).any() or (
             (needed != _ANY) & (needed != leaves[last])
         ).any():
-            raise _contradiction(self._table, "two changes of one key do not fit")
+            raise contradiction(self._table, "two changes of one key do not fit")
         self._needed[key[first]] = np.where(needs[first], _ROW, _NONE)
 
     def _settle_moved(self, events: _Events, start: int, stop: int, lacks: frozenset[str]) -> None:
@@ -310,7 +310,7 @@ class _End:
             yield part.filter(pa.array(~touched))
             hit = number[touched]
             if found[hit].any() or (self._needed[hit] != _ROW).any():
-                raise _contradiction(self._table, "it creates a row that is there before it")
+                raise contradiction(self._table, "it creates a row that is there before it")
             found[hit] = True
             wanted = touched.copy()
             wanted[touched] = self._sought[hit] >= 0
@@ -319,7 +319,7 @@ class _End:
                 _, made = self._filled(self._sought[number[wanted]], rows, frozenset())
                 yield from made
         if (found != (self._needed == _ROW)).any():
-            raise _contradiction(self._table, "it changes a row that is not there before it")
+            raise contradiction(self._table, "it changes a row that is not there before it")
         yield from self._done.everything()
 
 
@@ -340,7 +340,8 @@ def _independent(events: _Events) -> list[tuple[int, int]]:
     return list(zip(cuts, [*cuts[1:], len(events)], strict=True))
 
 
-def _contradiction(table: TableSchema, what: str) -> SourceError:
+def contradiction(table: TableSchema, what: str) -> SourceError:
+    """The error for a log that does not fit the rows before it."""
     return SourceError(
         f"the log does not lead on from the kept rows of table `{table.id}`",
         f"{what}: a part of the log is missing, or the rows have changed without an entry in it",

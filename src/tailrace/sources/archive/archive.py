@@ -3,7 +3,8 @@
     archive.json           its version, id and kind of log, and whether it is encrypted
     manifests/<n>          up to 256 segments each, by the number of the first; the newest is replaced
     segments/<n>-<token>   the events (`sealing`), and the index of their transactions
-    bases/<name>/...       tables as of a position (`bases`)
+    bases/<name>...        tables as of a position (`bases`)
+    sightings              PostgreSQL: up to where tables are known to have been the same; replaced
 
 A segment counts once a manifest names it: what a crash leaves behind is removed.
 Every reader checks the whole chain of the manifests, and a segment's digest before it uses a byte of it.

@@ -1,6 +1,6 @@
 """Where an archive is kept: a local directory, or a directory of an object store, by Arrow's file systems.
 
-Files are written whole and never changed, but for the manifests, which are replaced. A local file appears
+Files are written whole and never changed; only manifests and sightings are replaced. A local file appears
 under its name only when it is complete and on the disk; an object store does the same by itself. Local files
 are for this user only.
 """

@@ -7,7 +7,8 @@ and by that the numbers of changes within a transaction. The slot is confirmed o
 after a crash the log is read again from the archive's end, so that nothing is missing or comes twice.
 
 Values are archived as text, and all logical messages with them: every reader understands that, whatever its
-options and the tables' types are.
+options and the tables' types are. What the log does not tell, that a table was altered or dropped, the
+archiver sees in the catalog (`sightings`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tailrace.failpoints import failpoint
 from tailrace.sources.archive.expiry import expire
 from tailrace.sources.archive.writing import ArchivingLimits
 from tailrace.sources.postgres.archiving.builder import WalSegmentBuilder
+from tailrace.sources.postgres.archiving.sightings import Lookout
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import publication
@@ -112,6 +114,12 @@ class WalArchiver:
         self._publish()
         start = self._next()
         upto = self._log_end(once=once)
+        with closing(Lookout(self._options, self._archive)) as lookout:
+            self._archive_from(start, stop, upto, lookout, once=once)
+
+    def _archive_from(
+        self, start: _Start, stop: threading.Event, upto: int | None, lookout: Lookout, *, once: bool
+    ) -> None:
         while not stop.is_set():
             try:
                 stream = self._opened(start.position, stop)
@@ -127,7 +135,7 @@ class WalArchiver:
                 continue
             newest = self._archive.segments[-1:]
             try:
-                self._follow(stream, start, stop, upto)
+                self._follow(stream, start, stop, upto, lookout)
                 return
             except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
                 failure = translate(error, "archiving the log")
@@ -195,7 +203,12 @@ class WalArchiver:
     # -- following ------------------------------------------------------------------------------------
 
     def _follow(
-        self, stream: ReplicationStream, start: _Start, stop: threading.Event, upto: int | None
+        self,
+        stream: ReplicationStream,
+        start: _Start,
+        stop: threading.Event,
+        upto: int | None,
+        lookout: Lookout,
     ) -> None:
         """Archive the log from `start` on, until `stop` is set or `upto` is reached."""
         incoming = Incoming(stream, lambda _: True, start.position.lsn, lambda _: True)
@@ -214,15 +227,16 @@ class WalArchiver:
                 came = incoming.next(_POLL_S)
                 if came is not None:
                     builder.take(*came, incoming.head)
+                    lookout.look_at_times(stream.history)
                 is_old = builder.age_s() > self._limits.seconds
                 if builder.size >= self._limits.segment_bytes or is_old or builder.is_far:
-                    self._commit(stream, builder.finished())
-            self._commit(stream, builder.finished(at_end=True))
+                    self._commit(stream, builder.finished(), lookout)
+            self._commit(stream, builder.finished(at_end=True), lookout)
             stream.send_feedback()
         finally:
             builder.abandon()
 
-    def _commit(self, stream: ReplicationStream, segment: WalSegment | None) -> None:
+    def _commit(self, stream: ReplicationStream, segment: WalSegment | None, lookout: Lookout) -> None:
         """Make a segment count, then confirm it to the server."""
         if segment is None:
             return
@@ -231,6 +245,8 @@ class WalArchiver:
         failpoint("archive.committed")
         stream.confirm(segment.end)
         self._on_segment(segment)
+        lookout.look(stream.history)
+        lookout.keep()
         if self._limits.expire_s is not None:
             expire(self._archive, self._limits.expire_s)
 
