@@ -156,7 +156,8 @@ class Busy:
         limits = ArchivingLimits(segment_bytes=100_000, seconds=1)
         with archive.store.locked(), ThreadPoolExecutor(1) as threads:
             archiver = threads.submit(WalArchiver(self.options, archive, limits).run, stop)
-            wait_until(lambda: archive.segments or archiver.done(), 60, "the first segment")
+            slot = f"FROM pg_replication_slots WHERE slot_name = '{archive.slot}' AND active"
+            self.server.wait_until(f"SELECT count(*) {slot}", bool, timeout_s=60)
             try:
                 yield
             finally:
@@ -226,6 +227,7 @@ def test_table_is_restored_as_of_any_time_though_it_is_written_to(
     busy = make(postgres, postgres_database, kind, identity)
     results = {}
     with busy.archiving(), busy.writing():
+        busy.grow()
         busy.base()
         since = busy.moment()
         for _ in range(BASES):
@@ -268,6 +270,7 @@ def test_table_is_restored_as_of_any_time_though_the_server_was_killed(make):
         busy = make(server, "shop", "table")
         results, since = {}, 0
         with busy.archiving(), busy.writing(survives=True):
+            busy.grow()
             busy.base()
             since = busy.moment()
             for _ in range(BASES):
