@@ -279,6 +279,42 @@ CATALOGUE = {
         "not text (and not bytes, which can be cut). Debezium leaves such columns in clear.",
         "Do not match the column. `column.exclude.list` leaves it out; a transform can change it.",
     ),
+    "TR-1090": Condition(
+        "statements would give away what is hidden",
+        (ConfigError,),
+        "`include.query` adds the statement of each change to its message, and a statement has the values of "
+        "all columns and tables that it names. Another setting masks columns, or leaves columns, tables or "
+        "rows out: a mask, a list of columns, `table.exclude.list`, `database.exclude.list`, a transform, or "
+        "a route's `shard-column`.",
+        "Leave one of them out. Two pipelines can write to different topics: one with statements, and one "
+        "with masks.",
+    ),
+    "TR-1091": Condition(
+        "the server does not log statements",
+        (PreflightError,),
+        "`include.query` needs the text of statements in the log, which the server writes only with "
+        "`binlog_rows_query_log_events` (MySQL) or `binlog_annotate_row_events` (MariaDB). Changes that were "
+        "logged before have no text.",
+        "`SET PERSIST binlog_rows_query_log_events = ON`; MariaDB: `SET GLOBAL binlog_annotate_row_events = "
+        "ON`, and the same in the configuration file. Sessions have it once they reconnect.",
+    ),
+    "TR-1092": Condition(
+        "servers whose transactions are given, beside tables that are read first",
+        (ConfigError,),
+        "`gtid.source.includes` or `gtid.source.excludes` leaves out the changes of some servers, and "
+        "`startingPosition` is `initial` or `snapshot`. Ranges of tables are read as of different positions, "
+        "each with the changes of all servers up to there.",
+        "Set `startingPosition` to latest, earliest, a GTID set or a time, or leave the option out.",
+    ),
+    "TR-1093": Condition(
+        "the server of a transaction is not known",
+        (PreflightError, SourceError),
+        "`gtid.source.includes` and `gtid.source.excludes` name servers by the GTIDs of MySQL. `gtid_mode` "
+        "is not ON, or the log has a transaction from before it was, or it is MariaDB, whose GTIDs have "
+        "no UUID.",
+        "`SET PERSIST gtid_mode = ON` step by step, and start the stream behind what was logged before; or "
+        "leave the options out.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
@@ -18,6 +21,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.encodings.avro import AvroEncoding
 from tailrace.java import java
+from tailrace.model.source_type import Declaration, SourceType
 from tailrace.spark.jars import cached_jars
 from tests.unit.formats.changes import batch, change
 from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
@@ -44,15 +48,25 @@ def without_docs(schema):
     return [without_docs(s) for s in schema] if isinstance(schema, list) else schema
 
 
-def test_schemas_and_bytes_are_those_of_the_other_converter():
+def with_declarations(table):
+    """The table with declared types and comments of its columns."""
+    columns = (
+        replace(c, declared=Declaration(c.name, SourceType("T", 5, 2), f'of "{c.name}"'))
+        for c in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+@pytest.mark.parametrize("table", [TYPES_TABLE, with_declarations(TYPES_TABLE)], ids=["plain", "declared"])
+def test_schemas_and_bytes_are_those_of_the_other_converter(table):
     first, second, third = TYPES_ROWS
     rows = [change("r", None, first), change("u", first, second), change("d", third)]
-    changes = batch(TYPES_TABLE, rows)
+    changes = batch(table, rows)
     lines, ours = [], []
     for modes in (Modes(), Modes(decimal="string", bigint_unsigned="precise", binary="hex")):
         form = DebeziumFormat(Envelopes(Topics("app"), version="1", modes=modes), schemas=True)
         of = AvroEncoding(Envelopes(Topics("app"), version="1", modes=modes))
-        schemas = of.key_schema(TYPES_TABLE), of.value_schema(TYPES_TABLE)
+        schemas = of.key_schema(table), of.value_schema(table)
         ids = {s.reference: 1 for s in schemas}
         lines += [t.decode() for t in form.keys(changes).to_pylist() + form.values(changes, 5).to_pylist()]
         ours += [(schemas[0].text, m) for m in of.keys(changes, ids).to_pylist()]

@@ -8,6 +8,7 @@ from bench.peers import compare_postgres
 from bench.peers.compare import compare
 from bench.peers.toolkit import UnavailableError
 from bench.servers import Server
+from tests.support.databases import global_variable
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +20,22 @@ def test_messages_equal_those_of_debezium(mysql, spark, schemas):
         found = compare(server, spark, schemas=schemas)
     except UnavailableError as error:
         pytest.skip(str(error))
+    assert [str(difference) for difference in found] == []
+
+
+def test_statements_comments_and_declared_types_equal_those_of_debezium(mysql, spark):
+    server = Server(mysql.host, mysql.port, mysql.user, mysql.password, None)
+    options = {
+        "include.query": "true",
+        "include.schema.comments": "true",
+        "column.propagate.source.type": ".*[.]pairs[.].*",
+        "datatype.propagate.source.type": ".*[.](?!pairs|uniques).*[.].*",
+    }
+    with global_variable(mysql, "binlog_rows_query_log_events", "ON"):
+        try:
+            found = compare(server, spark, schemas=True, debezium=options, tailrace=options)
+        except UnavailableError as error:
+            pytest.skip(str(error))
     assert [str(difference) for difference in found] == []
 
 

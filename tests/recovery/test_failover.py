@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 from itertools import chain
 
 import pytest
 
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, StateError
+from tailrace_dev.servers import start_mysql
 from tests.support.databases import named_rows
 from tests.support.engine import Engine, Held, options_for
 from tests.support.logged import end_of_log
@@ -19,6 +21,7 @@ from tests.support.replication import (
     primary_of,
     promote,
     replica_of,
+    share_password,
     stop_applying,
 )
 from tests.support.switch import Switch
@@ -175,6 +178,49 @@ def test_server_whose_log_does_not_fit_ends_the_stream(primary, mishap, error, s
             address.point(other)
             with pytest.raises(error, match=said[primary.product]):
                 sink.until_equal(other, 20)
+
+
+@pytest.mark.slow
+def test_transactions_of_other_servers_are_neither_missed_nor_given_again():
+    own, foreign = (str(uuid.uuid4()) for _ in range(2))
+
+    def run(server, gtid, statement):
+        server.execute(f"SET GTID_NEXT = '{gtid}'", statement, "SET GTID_NEXT = 'AUTOMATIC'")
+
+    with primary_of("mysql") as first, start_mysql(options={"server_id": "102"}) as second:
+        share_password(second, first)
+        second.execute("CREATE DATABASE shop", "FLUSH BINARY LOGS")
+        for server in (first, second):
+            server.execute(f"CREATE TABLE {TABLE} ({SUBJECT.columns})")
+        with Switch(first) as address:
+            given = {"startingPosition": "latest", "retryTimeoutMs": 3000}
+            options = options_for(address, TABLE, **given, **{"gtid.source.includes": own.upper()})
+            inserts = [f"INSERT INTO {TABLE} VALUES ({n}, 'a', 1, 1, 'x')" for n in range(10)]
+            with Engine(options) as engine, Engine(options_for(address, TABLE, **given)) as plain:
+                sink, all_given = Replica(engine), Replica(plain)
+                engine.next()
+                plain.next()
+                run(first, f"{own}:1", inserts[1])
+                run(first, f"{foreign}:1", inserts[2])
+                run(first, f"{own}:2", f"UPDATE {TABLE} SET v = 5 WHERE a = 1")
+                while len(sink.seqs) < 2:
+                    sink.step()
+                while len(all_given.seqs) < 3:
+                    all_given.step()
+                # the second server has another order, and a transaction that the first one has not
+                run(second, f"{foreign}:7", inserts[7])
+                run(second, f"{own}:1", inserts[1])
+                run(second, f"{own}:2", f"UPDATE {TABLE} SET v = 5 WHERE a = 1")
+                run(second, f"{own}:3", inserts[3])
+                run(second, f"{foreign}:8", inserts[8])
+                address.point(second)
+                first.kill()
+                while len(sink.seqs) < 3:
+                    sink.step()
+                assert not sink.step()
+                assert sorted((row["a"], row["v"]) for row in sink.state.values()) == [(1, 5), (3, 1)]
+                with pytest.raises(StateError, match="lacks"):
+                    all_given.step()
 
 
 def purge(server):

@@ -13,6 +13,7 @@ from typing import Any
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError
+from tailrace.model.declaration import CatalogText
 from tailrace.model.split import Key, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Activity, Log, LogClock, LogRange, Source
@@ -54,6 +55,11 @@ class Found:
     def whole(self) -> TableSchema:
         """All columns are captured."""
         return self.schema
+
+    @property
+    def texts(self) -> dict[str, CatalogText]:
+        """Nothing."""
+        return {}
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:

@@ -21,10 +21,11 @@ from tailrace.config import several_sources
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.functions import PythonFunction, parse_functions
 from tailrace.config.kafka import KafkaSettings
+from tailrace.config.message_content import check_propagation, check_queries
 from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
-from tailrace.config.options import OPTIONS, SourceOptions, parse_options
+from tailrace.config.options import GTID_SOURCES, OPTIONS, PROPAGATION, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
 from tailrace.config.sinks import SINKS, SinkSettings, sink_names
@@ -180,6 +181,8 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
     routes = _rules(RouteRule, given.get("route") or [], "route")
     _check_soft_deletes(marking, transforms)
     _check_truncates(sinks, transforms, routes)
+    check_queries(source, sinks, transforms, routes)
+    check_propagation(source, sinks)
     filled = _filled(settings, sinks, default_name)
     notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
     signals = _dataclass(SignalSettings, given.get("signals") or {}, "signals")
@@ -313,7 +316,8 @@ def _scalar(value: Any, path: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     name = path.partition(".")[2]
-    is_list = path == "source.tables" or path.endswith(".list") or is_mask(name) or name == OVERRIDES
+    is_list = path == "source.tables" or path.endswith(".list") or is_mask(name)
+    is_list = is_list or name in (OVERRIDES, *PROPAGATION[1:], *GTID_SOURCES)
     if isinstance(value, list) and is_list:
         return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, str | int | float):

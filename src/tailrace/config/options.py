@@ -56,6 +56,8 @@ from tailrace.errors import ConfigError
 from tailrace.extras import of_authentication, of_source
 from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.column_mask import ColumnMask, column_mask, is_mask
+from tailrace.model.declaration import Propagation
+from tailrace.model.gtid_sources import GtidSources
 from tailrace.model.schema_policy import (
     BEHAVIORS,
     IGNORABLE_KINDS,
@@ -99,12 +101,23 @@ _TABLES = "table.exclude.list"
 _DATABASES = ("database.include.list", "database.exclude.list")
 _SCHEMAS = ("schema.include.list", "schema.exclude.list")
 _COLUMNS = ("column.include.list", "column.exclude.list")
-#: Debezium's name of a setting that is refused.
+#: Debezium's names of the options for what schemas say of columns.
+PROPAGATION = (
+    "include.schema.comments",
+    "column.propagate.source.type",
+    "datatype.propagate.source.type",
+)
+#: Debezium's names of the options for servers whose transactions are given.
+GTID_SOURCES = ("gtid.source.includes", "gtid.source.excludes")
+#: Options that say what nobody is to see; with them, the masks.
+HIDING = (*_COLUMNS, _TABLES, _DATABASES[1])
 #: Debezium's name of the option for statements of sessions.
 _STATEMENTS = "database.initial.statements"
 #: Debezium's name of the option for the tables that are read first.
 _SNAPSHOT_TABLES = "snapshot.include.collection.list"
 _WITHOUT_CHANGE = "skip.messages.without.change"
+#: Debezium's name of the option for the statements of changes.
+INCLUDE_QUERY = "include.query"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
 #: Debezium's name of the option for the table of signals.
@@ -421,6 +434,70 @@ class SourceOptions:
             "As Debezium's: whether an update is left out that changes none of the captured columns. Needs "
             "whole rows in the log (MySQL: `binlog_row_image` FULL; PostgreSQL: REPLICA IDENTITY FULL).",
             name=_WITHOUT_CHANGE,
+        ),
+    )
+    include_query: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "As Debezium's: whether messages have, as `query` of their block `source`, the statement that "
+            "made the change, as the log has it (MySQL: `binlog_rows_query_log_events`; MariaDB: "
+            "`binlog_annotate_row_events`). A statement is whole: it may name other tables, and values that "
+            "no column has. Not beside options that mask columns or leave columns or tables out.",
+            name=INCLUDE_QUERY,
+            only_for=_MYSQL,
+        ),
+    )
+    gtid_source_includes: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            GTID_SOURCES[0],
+            "server's UUID",
+            "the servers whose transactions are given, by their GTIDs; changes of others are left out. Not "
+            "where tables are read first (guide: MySQL).",
+            ("mysql",),
+        ),
+    )
+    gtid_source_excludes: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            GTID_SOURCES[1],
+            "server's UUID",
+            "servers whose transactions are not given, likewise.",
+            ("mysql",),
+        ),
+    )
+    include_schema_comments: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "As Debezium's: whether schemas in messages have the comments of columns. They are those that a "
+            "table had when it joined the stream, or after its last schema change (guide: MySQL).",
+            name=PROPAGATION[0],
+            only_for=_MYSQL,
+        ),
+    )
+    column_propagate_source_type: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            column_patterns,
+            "comma-separated regular expressions over database.table.column, each matched against the whole "
+            "name, in any case",
+            "As Debezium's: the columns of which schemas in messages have the declared type, as parameters "
+            "`__debezium.source.column.*`; as of the same time as comments.",
+            name=PROPAGATION[1],
+            only_for=_MYSQL,
+        ),
+    )
+    datatype_propagate_source_type: tuple[str, ...] = field(
+        default=(),
+        metadata=_list(
+            PROPAGATION[2],
+            "column's type, database.table.TYPE",
+            "the same for the columns of some types, such as `.*\\.VARCHAR`.",
+            _MYSQL,
         ),
     )
     shape: str = field(
@@ -1073,6 +1150,21 @@ class SourceOptions:
         return None if self.ending_position is None else ending_time_us(self.ending_position)
 
     @property
+    def propagation(self) -> Propagation:
+        """What schemas in messages say of columns."""
+        return Propagation(
+            self.column_propagate_source_type,
+            self.datatype_propagate_source_type,
+            self.include_schema_comments,
+            self.column_masks,
+        )
+
+    @property
+    def gtid_sources(self) -> GtidSources:
+        """The servers whose transactions are given."""
+        return GtidSources(self.gtid_source_includes, self.gtid_source_excludes)
+
+    @property
     def exactly_once(self) -> bool:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
@@ -1258,6 +1350,9 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         **others,
     )
     _check_masks(options, where)
+    _check_query(options, values.keys(), where)
+    _check_propagation(options, where)
+    _check_gtid_sources(options, values.keys(), where)
     _check_route(options, values.keys(), where)
     _check_authentication(options, values.keys(), where)
     _check_shape(options.shape, values.keys(), where)
@@ -1298,6 +1393,65 @@ def _check_masks(options: SourceOptions, where: str) -> None:
         f"`{hashes[0]}` needs it: without a salt, hashes of known texts can be looked up",
         "set it, e.g. to ${env:MASK_SALT}",
         code="TR-1006",
+    )
+
+
+def _check_query(options: SourceOptions, given: Collection[str], where: str) -> None:
+    """Reject statements where nothing shows them, and where they would give away what is hidden."""
+    if not options.include_query:
+        return
+    if options.shape in ("row", "envelope"):
+        raise ConfigError(
+            f"{where} `{INCLUDE_QUERY}` has no effect on shape `{options.shape}`",
+            "statements are part of `debezium` messages",
+            "leave it out, or set shape to debezium",
+            code="TR-1011",
+        )
+    hiding = [mask.name for mask in options.column_masks]
+    hiding += [name for name in HIDING if name in given]
+    if hiding:
+        raise ConfigError(
+            f"{where}s `{INCLUDE_QUERY}` and `{hiding[0]}` exclude each other",
+            "a statement has the values of all columns and tables that it names, also of those that are "
+            "masked or left out",
+            "leave one of them out",
+            code="TR-1090",
+        )
+
+
+def _check_propagation(options: SourceOptions, where: str) -> None:
+    """Reject what schemas are to say where there are none."""
+    if not options.propagation:
+        return
+    name = next(name for name, value in zip(PROPAGATION, _propagated(options), strict=True) if value)
+    if options.shape in ("row", "envelope") or (options.shape == "debezium" and not options.schemas_enable):
+        raise ConfigError(
+            f"{where} `{name}` has no effect here",
+            "it is part of the schemas in messages",
+            "leave it out, or set shape to debezium and schemasEnable to true",
+            code="TR-1011",
+        )
+
+
+def _check_gtid_sources(options: SourceOptions, given: Collection[str], where: str) -> None:
+    """Reject servers whose transactions are given beside rows of tables, which have those of all servers."""
+    name = next((name for name in GTID_SOURCES if name in given), None)
+    if name is not None and options.starting_position in ("initial", "snapshot"):
+        raise ConfigError(
+            f"{where} `{name}` needs a stream that does not read tables first",
+            f"found `startingPosition` `{options.starting_position}`: each range of a table is read as of "
+            "another position, with the changes of all servers up to there, so which of them targets have "
+            "would depend on when it was read",
+            "set startingPosition to latest, earliest, a GTID set or a time, or leave it out",
+            code="TR-1092",
+        )
+
+
+def _propagated(options: SourceOptions) -> tuple[object, ...]:
+    return (
+        options.include_schema_comments,
+        options.column_propagate_source_type,
+        options.datatype_propagate_source_type,
     )
 
 
@@ -1343,7 +1497,7 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             "leave it out, or set shape to debezium",
             code="TR-1011",
         )
-    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS, _COLUMNS):
+    for pair in (_MESSAGE_PREFIXES, _DATABASES, _SCHEMAS, _COLUMNS, GTID_SOURCES):
         if all(name in given for name in pair):
             raise ConfigError(
                 f"{where}s `{pair[0]}` and `{pair[1]}` exclude each other",

@@ -33,6 +33,7 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
 from tailrace.enumerator.column_changes import column_changes
+from tailrace.enumerator.declared import with_declared
 from tailrace.enumerator.followed_columns import ReadTables, followed
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.gaps import Gaps
@@ -67,9 +68,10 @@ from tailrace.errors import (
 )
 from tailrace.model.column_filter import ColumnFilter
 from tailrace.model.condition import condition_problem
+from tailrace.model.declaration import CatalogTexts
 from tailrace.model.ending import not_as_of_end
 from tailrace.model.parked import Reason
-from tailrace.model.split import Key, Split
+from tailrace.model.split import Key, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.model.table_setting import TableSetting, in_force
 from tailrace.sources import registry
@@ -220,7 +222,7 @@ class Enumerator:
             return False
         upto = self._horizon.upto
         shapes = end.shapes if _only_settled(start, end) else start.shapes
-        moved = replace(start, log=end.log, shapes=shapes)
+        moved = replace(start, log=end.log, shapes=shapes, declared=end.declared)
         if upto is None or end.log is None or not self._is_quiet or end != moved:
             return True
         return bool(self._source.position(end.log).order < upto.order)
@@ -297,6 +299,9 @@ class Enumerator:
             captured=changed.events,
         )
         offset = self._without_refused(start, replace(offset, schema=events))
+        offset = with_declared(
+            start, offset, self._options.propagation, captured.tables, self._source.source_type
+        )
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range, again))
         offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
@@ -305,6 +310,7 @@ class Enumerator:
         offset, planned = self._plan_chunks(offset, log_range, limits)
         offset = self._ended(offset, planned)
         unchanged = replace(unchanged, shapes=offset.shapes if _only_settled(start, offset) else start.shapes)
+        unchanged = replace(unchanged, declared=offset.declared)
         if not start.is_new and not planned and log_range is None and offset == unchanged:
             if self._horizon.is_held and self._gaps.wait and not self._gaps.is_passed(start):
                 return self._latest(start, limits)  # the last look at the catalog has moved the horizon
@@ -421,6 +427,7 @@ class Enumerator:
         splits.extend(self._planner.replays(start, end, left_out))
         ranges = {name: found for name, found in ranges.items() if name not in left_out}
         splits += self._planner.snapshot_splits(start, end, ranges, self._load.share)
+        splits = [_declaring(split, end.declared) for split in splits] if end.declared else splits
         if self._options is self._given:
             return splits
         used = self._options
@@ -655,6 +662,7 @@ class Enumerator:
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=(), shapes={})
+        offset = replace(offset, declared=None)  # the lost part may have schema changes
         offset = after_a_gap(replace(offset, columns=self._options.columns))
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
@@ -886,6 +894,14 @@ class Enumerator:
 
     def _follows(self, table: TableId) -> bool:
         return self._options.captures(str(table)) and self._captured.may_be(table)
+
+
+def _declaring(split: Split, declared: CatalogTexts) -> Split:
+    """`split` with what the catalog says of its tables."""
+    if isinstance(split, SnapshotSplit):
+        name = str(split.table.id)
+        declared = {name: declared[name]} if name in declared else {}
+    return replace(split, declared=declared)
 
 
 def _has_rows(offset: StreamOffset, name: str) -> bool:

@@ -26,8 +26,10 @@
      "set": {"tables": [...], "instead_of": [...]},       tables that a signal has set (`model.table_setting`)
      "ending": {"of": "latest", "at": {...position...}, "log_read": true, "reached": true},   where the stream
                                                           ends, and how near it is (`model.ending`)
-     "columns": {"exclude": [...], "unchanged": false}}   columns that are left out, and whether updates are
+     "columns": {"exclude": [...], "unchanged": false},   columns that are left out, and whether updates are
                                                           that change no others (`model.column_filter`)
+     "declared": {"shop.orders": {"id": {"type": "int(11)", "comment": "number"}}}}   what the catalog says of
+                                                          columns beyond the log (`model.declaration`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
 a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
@@ -40,12 +42,12 @@ Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long 
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
 and `blocking`; older versions ignore them. So was `shapes`: a table without one is read again after a change
-of its columns. `ending` and `partial` belong to options that older versions refuse. Version 3 has `parked`,
-and is written while a table is: an older Tailrace would read such a table as a new one. Version 4 has
-`where`, and is written while a table is read with a condition: an older Tailrace would delete all other rows.
-Version 5 has `set`, and is written while a signal's tables hold: an older Tailrace would capture those of the
-option. Version 6 has `columns`, and is written while columns are left out: an older Tailrace would take them
-in, without values in the rows that were read before.
+of its columns. `ending`, `partial` and `declared` belong to options that older versions refuse. Version 3 has
+`parked`, and is written while a table is: an older Tailrace would read such a table as a new one. Version 4
+has `where`, and is written while a table is read with a condition: an older Tailrace would delete all other
+rows. Version 5 has `set`, and is written while a signal's tables hold: an older Tailrace would capture those
+of the option. Version 6 has `columns`, and is written while columns are left out: an older Tailrace would
+take them in, without values in the rows that were read before.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
+from tailrace.model.declaration import CatalogText, CatalogTexts
 from tailrace.model.ending import Ending
 from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.parked import Parked, parked_tables
@@ -214,6 +217,7 @@ class StreamOffset:
         shapes: the columns by which the stream knows its tables, by name, as far as the log lacks them.
         columns: the columns that are captured, in the batch that ends here.
         ending: where the stream ends; None: nowhere.
+        declared: what the catalog says of columns, in the batch that ends here; None: nobody asks for it.
         partial: tables whose earlier rows the stream leaves out (`snapshot.include.collection.list`), sorted:
             their targets do not hold the whole tables.
     """
@@ -239,6 +243,7 @@ class StreamOffset:
     columns: ColumnFilter = ALL_COLUMNS
     ending: Ending | None = None
     partial: tuple[str, ...] = ()
+    declared: CatalogTexts | None = None
 
     @property
     def is_new(self) -> bool:
@@ -350,6 +355,11 @@ class StreamOffset:
             value["ending"] = self.ending.to_json()
         if self.columns != ALL_COLUMNS:
             value["columns"] = self.columns.to_json()
+        if self.declared is not None:
+            value["declared"] = {
+                name: {column: text.to_json() for column, text in sorted(texts.items())}
+                for name, texts in sorted(self.declared.items())
+            }
         plain = not (self.again or self.requests or self.gaps or self.forgot or self.parked)
         if not plain or self.setting or self.columns.has_lists:
             value["v"] = self._version()
@@ -407,4 +417,12 @@ class StreamOffset:
             ColumnFilter.from_json(value.get("columns", {})),
             None if value.get("ending") is None else Ending.from_json(value["ending"]),
             tuple(value.get("partial", ())),
+            None if "declared" not in value else _declared(value["declared"]),
         )
+
+
+def _declared(value: Mapping[str, Any]) -> CatalogTexts:
+    return {
+        name: {column: CatalogText.from_json(text) for column, text in texts.items()}
+        for name, texts in value.items()
+    }

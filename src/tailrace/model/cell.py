@@ -15,7 +15,15 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from tailrace.model.change import OP_READ, OP_REREAD, ORDER_COLUMN, ORIGIN, REREAD, ChangeBatch
+from tailrace.model.change import (
+    OP_READ,
+    OP_REREAD,
+    ORDER_COLUMN,
+    ORIGIN,
+    QUERY_COLUMN,
+    REREAD,
+    ChangeBatch,
+)
 from tailrace.model.table import TableSchema
 
 #: Columns of a cell's row.
@@ -89,12 +97,13 @@ def decode_cell(cell: bytes | pa.Buffer) -> ChangeBatch:
     else:
         op = batch.column("op")
         origin = pa.RecordBatch.from_arrays([batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN)
-    before, after, order = (
-        batch.column(name) if name in names else None for name in ("before", "after", ORDER_COLUMN)
+    before, after, order, query = (
+        batch.column(name) if name in names else None
+        for name in ("before", "after", ORDER_COLUMN, QUERY_COLUMN)
     )
     absent_before, absent_after = map(tuple, json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
     table = _table(metadata[_TABLE_KEY])
-    return ChangeBatch(table, op, before, after, origin, absent_before, absent_after, order)
+    return ChangeBatch(table, op, before, after, origin, absent_before, absent_after, order, query)
 
 
 def table_of_head(head: bytes) -> TableSchema:

@@ -68,6 +68,9 @@ TRANSACTION_ORDER = pa.struct(
 )
 #: Name of the column that holds it in `ChangeBatch.to_record_batch`: part of a stored form.
 ORDER_COLUMN = "place"
+#: Name of the column of the statements there, and its type.
+QUERY_COLUMN = "query"
+QUERY_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 
 def _of_columns(rows: pa.StructArray, names: Sequence[str]) -> pa.StructArray:
@@ -110,6 +113,8 @@ class ChangeBatch:
             before image has it.
         order: struct array of n rows of type TRANSACTION_ORDER, null for a change without a transaction id;
             None if the changes have not been counted.
+        query: array of n values of type QUERY_TYPE, the statement that made each change, null where the log
+            does not have it; None if statements are not captured.
     """
 
     table: TableSchema
@@ -120,6 +125,7 @@ class ChangeBatch:
     absent_before: tuple[str, ...] = ()
     absent_after: tuple[str, ...] = ()
     order: pa.StructArray | None = None
+    query: pa.DictionaryArray | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -148,6 +154,7 @@ class ChangeBatch:
             after=None if self.after is None else self.after.take(indices),
             origin=self.origin.take(indices),
             order=None if self.order is None else self.order.take(indices),
+            query=None if self.query is None else self.query.take(indices),
         )
 
     def without(self, names: Collection[str]) -> ChangeBatch:
@@ -174,14 +181,17 @@ class ChangeBatch:
             after=None if self.after is None else self.after.slice(offset, length),
             origin=self.origin.slice(offset, length),
             order=None if self.order is None else self.order.slice(offset, length),
+            query=None if self.query is None else self.query.slice(offset, length),
         )
 
     def to_record_batch(self) -> pa.RecordBatch:
-        """op, [before], [after], ORIGIN's columns and [ORDER_COLUMN] as the columns of one record batch."""
+        """op, [before], [after], ORIGIN's columns, [ORDER_COLUMN] and [QUERY_COLUMN] as one record batch."""
         columns = {"op": self.op, **self.images()}
         columns |= {f"origin.{f.name}": c for f, c in zip(ORIGIN, self.origin.columns, strict=True)}
         if self.order is not None:
             columns[ORDER_COLUMN] = self.order
+        if self.query is not None:
+            columns[QUERY_COLUMN] = self.query
         return pa.RecordBatch.from_pydict(columns)
 
     def images(self) -> dict[str, pa.StructArray]:

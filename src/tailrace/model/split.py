@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.declaration import CatalogTexts
 from tailrace.model.table import TableId, TableSchema
 
 #: Values of a table's key columns in key order, as JSON values: int, str (text, decimal and temporal
@@ -33,6 +34,7 @@ class SnapshotSplit:
         columns: the captured columns; None: those of the stream's options.
         time_share: the share of the time, below 1, in which the server may work for the split: the reader
             pauses. None: all of the time.
+        declared: what the catalog says of the table's columns (`model.declaration`).
         until: where the stream ends: the position as JSON under `log`, or the time under `us`, in
             microseconds since 1970 UTC. No later batch makes up for what the rows lack behind it. None: it
             does not end.
@@ -50,6 +52,7 @@ class SnapshotSplit:
     columns: ColumnFilter | None = None
     time_share: float | None = None
     until: Mapping[str, Any] | None = None
+    declared: CatalogTexts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class LogSplit:
             It may be in the log although the catalog does not show it, as the user may not read it.
         tables: the patterns of the captured tables; None: those of the stream's options.
         columns: the captured columns; None: those of the stream's options.
+        declared: what the catalog says of the tables' columns (`model.declaration`).
     """
 
     start: Mapping[str, Any]
@@ -102,6 +106,7 @@ class LogSplit:
     ambiguous: frozenset[TableId] = frozenset()
     tables: tuple[str, ...] | None = None
     columns: ColumnFilter | None = None
+    declared: CatalogTexts = field(default_factory=dict)
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""

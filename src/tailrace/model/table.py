@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.model.source_type import Declaration
 from tailrace.model.types import ColumnType
 from tailrace.printable import printable
 
@@ -69,12 +70,35 @@ class Column:
         type: the type.
         nullable: whether rows may have NULL.
         gone: declared NOT NULL, and NULL in rows that were selected when the source had dropped the column.
+        declared: what schemas of messages say of it besides its type, in changes for a sink.
     """
 
     name: str
     type: ColumnType
     nullable: bool = True
     gone: bool = False
+    declared: Declaration | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The column as JSON values; `from_json` reads them."""
+        found = {"name": self.name, "nullable": self.nullable, "type": without_defaults(asdict(self.type))}
+        if self.gone:
+            found["gone"] = True
+        if self.declared is not None:
+            found["declared"] = self.declared.to_json()
+        return found
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Column:
+        """Read the column that `to_json` wrote."""
+        declared = value.get("declared")
+        return cls(
+            value["name"],
+            ColumnType.from_json(value["type"]),
+            value["nullable"],
+            value.get("gone", False),
+            None if declared is None else Declaration.from_json(declared),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,8 +119,12 @@ class TableSchema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of names, types and key, 16 hex digits: equal iff a sink can treat two schemas as one."""
-        text = json.dumps([[(c.name, str(c.type.arrow)) for c in self.columns], self.key])
+        """Digest of columns and key, 16 hex digits: equal iff a sink can treat two schemas as one."""
+        described: list[Any] = [[(c.name, str(c.type.arrow)) for c in self.columns], self.key]
+        declared = [None if c.declared is None else c.declared.to_json() for c in self.columns]
+        if any(declared):
+            described.append(declared)
+        text = json.dumps(described)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
@@ -115,11 +143,7 @@ class TableSchema:
         """The schema as JSON values; `from_json` reads them."""
         return {
             "id": [self.id.database, self.id.table],
-            "columns": [
-                {"name": c.name, "nullable": c.nullable, "type": without_defaults(asdict(c.type))}
-                | ({"gone": True} if c.gone else {})
-                for c in self.columns
-            ],
+            "columns": [c.to_json() for c in self.columns],
             "key": list(self.key),
         }
 
@@ -128,10 +152,7 @@ class TableSchema:
         """Read the schema that `to_json` wrote."""
         return cls(
             TableId(*value["id"]),
-            tuple(
-                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"], c.get("gone", False))
-                for c in value["columns"]
-            ),
+            tuple(map(Column.from_json, value["columns"])),
             tuple(value["key"]),
         )
 

@@ -18,9 +18,12 @@ import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.model.change import ChangeBatch
+from tailrace.model.declaration import TableTexts
 from tailrace.model.schema_change import SchemaEvent, TableTruncated
+from tailrace.model.source_type import SourceType
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.model.types import ColumnType
 
 S = TypeVar("S", SnapshotSplit, LogSplit)
 
@@ -172,6 +175,10 @@ class CapturedTable(Protocol):
     @property
     def left_out(self) -> tuple[str, ...]:
         """Columns that are not in the schema: of the column filter, or not in all row images of the log."""
+
+    @property
+    def texts(self) -> TableTexts:
+        """What the catalog says of its columns and the log does not."""
 
     @property
     def key_in(self) -> KeyPlace:
@@ -565,6 +572,10 @@ class Source(ABC):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""
 
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """See `Session.source_type`."""
+        raise NotImplementedError
+
     @abstractmethod
     def condition_problem(self, table: TableSchema, condition: str) -> str | None:
         """Why the server refuses a condition of a table's rows; None: nothing is known against it.
@@ -676,6 +687,15 @@ class Session(ABC):
 
     def is_behind_end(self, split: SnapshotSplit, changes: ChangeBatch) -> pa.BooleanArray:
         """For each change whether it lies behind the stream's end. Only where `keys_only`."""
+        raise NotImplementedError
+
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """A column's type in Debezium's words. Only where options can ask for it.
+
+        Args:
+            type_: the type that the log has.
+            declared: what the catalog had (`CapturedTable.texts`); None: nothing else.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -15,6 +15,7 @@ from tailrace.failpoints import failpoint
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId
+from tailrace.reader.declared import with_declarations
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
 from tailrace.reader.masks import Masks
@@ -92,6 +93,8 @@ def read_split(
             changes = Masks(options.column_masks, options.column_mask_salt.resolve().encode()).changes(
                 changes
             )
+        if options.propagation:
+            changes = with_declarations(changes, options.propagation, split.declared, session.source_type)
         if sample is not None:
             changes = sampled(changes, sample, options.column_masks)
         for rows in layout.rows(changes):

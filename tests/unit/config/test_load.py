@@ -378,3 +378,60 @@ def test_renamed_columns_are_followed_only_if_all_targets_do(
 def test_names_of_topics_that_cannot_be_made_are_refused(given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_pipeline(_with_kafka(given))
+
+
+_TOPICS = "{type: kafka, bootstrap-servers: 'b:1', topic-prefix: p}"
+
+
+def test_statements_are_given_to_a_sink_of_messages() -> None:
+    given = changed("snapshot-chunk-rows: 5000", "include.query: true")
+    assert parse_pipeline(
+        given.replace("{type: delta, path: /lake, mode: changelog}", _TOPICS).replace(
+            "pipeline: {", "pipeline: {checkpoint: /c, "
+        )
+    ).source.include_query
+
+
+@pytest.mark.parametrize(
+    ("sink", "more", "code"),
+    [
+        ("{type: delta, path: /lake, mode: changelog}", "", "TR-1011"),
+        (_TOPICS.replace("}", ", value-format: canal-json}"), "", "TR-1011"),
+        (_TOPICS, "transform: [{source-table: shop.orders, filter: id > 1}]", "TR-1090"),
+        (_TOPICS, "route: [{source-table: shop.orders, sink-table: t, shard-column: s}]", "TR-1090"),
+    ],
+)
+def test_statements_are_refused_where_they_would_show_what_is_hidden(sink: str, more: str, code: str) -> None:
+    given = f"""
+source: {{url: 'mysql://h', user: u, tables: shop.orders, include.query: true}}
+sink: {sink}
+pipeline: {{checkpoint: /c}}
+{more}
+"""
+    with pytest.raises(ConfigError, match=r"include\.query") as error:
+        parse_pipeline(given)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("sink", "fits"),
+    [
+        ("{type: delta, path: /lake, mode: changelog}", False),
+        (_TOPICS, False),
+        (_TOPICS.replace("}", ", schemas-enable: true}"), True),
+        (_TOPICS.replace("}", ", value-format: avro, schema-registry-url: 'http://r'}"), True),
+        (_TOPICS.replace("}", ", value-format: protobuf, schema-registry-url: 'http://r'}"), False),
+    ],
+)
+def test_comments_of_columns_need_a_sink_of_schemas(sink: str, fits: bool) -> None:
+    given = f"""
+source: {{url: 'mysql://h', user: u, tables: shop.orders, include.schema.comments: true}}
+sink: {sink}
+pipeline: {{checkpoint: /c}}
+"""
+    if fits:
+        assert parse_pipeline(given).source.propagation.comments
+        return
+    with pytest.raises(ConfigError, match="have no effect here") as error:
+        parse_pipeline(given)
+    assert error.value.code == "TR-1011"

@@ -467,3 +467,58 @@ def test_tasks_get_secrets_and_no_references(monkeypatch):
     with pytest.raises(ConfigError, match="`PROXY` is not set") as error:
         options.for_tasks()
     assert "the proxy's password refers to it" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({}, "TR-1011"),
+        ({"shape": "envelope"}, "TR-1011"),
+        ({"shape": "debezium", "url": "postgresql://h/d"}, "TR-1011"),
+        ({"shape": "debezium", "column.exclude.list": "a[.]b[.]c"}, "TR-1090"),
+        ({"shape": "debezium", "column.include.list": "a[.]b[.]c"}, "TR-1090"),
+        ({"shape": "debezium", "column.mask.with.3.chars": "a[.]b[.]c"}, "TR-1090"),
+        ({"shape": "debezium", "column.truncate.to.3.chars": "a[.]b[.]c"}, "TR-1090"),
+        ({"shape": "cells", "table.exclude.list": "a[.]c"}, "TR-1090"),
+        ({"shape": "cells", "database.exclude.list": "c"}, "TR-1090"),
+    ],
+)
+def test_statements_are_refused_where_they_show_nothing_or_what_is_hidden(given, code):
+    with pytest.raises(ConfigError, match=r"include\.query") as error:
+        parse_options({**GIVEN, "include.query": "true", **given})
+    assert error.value.code == code
+    assert parse_options({**GIVEN, "include.query": "false", **given, "url": "mysql://h"})
+
+
+def test_statements_are_captured_on_request():
+    assert parse_options({**GIVEN, "shape": "debezium", "include.query": "true"}).include_query
+
+
+@pytest.mark.parametrize(
+    "name", ["include.schema.comments", "column.propagate.source.type", "datatype.propagate.source.type"]
+)
+def test_what_schemas_say_of_columns_needs_schemas(name):
+    value = "true" if name.startswith("include") else ".*[.].*[.].*"
+    for given in ({}, {"shape": "debezium"}, {"shape": "envelope"}):
+        with pytest.raises(ConfigError, match="has no effect here") as error:
+            parse_options({**GIVEN, **given, name: value})
+        assert name in error.value.message
+    for given in ({"shape": "cells"}, {"shape": "debezium", "schemasEnable": "true"}):
+        assert parse_options({**GIVEN, **given, name: value}).propagation
+    with pytest.raises(ConfigError, match="no effect on postgresql"):
+        parse_options({**GIVEN, "url": "postgresql://h/d", "shape": "cells", name: value})
+
+
+@pytest.mark.parametrize("name", ["gtid.source.includes", "gtid.source.excludes"])
+def test_servers_whose_transactions_are_given_need_a_stream_of_the_log_alone(name):
+    given = {**GIVEN, name: "a.*,b"}
+    for start in ({}, {"startingPosition": "snapshot"}):
+        with pytest.raises(ConfigError, match="needs a stream that does not read tables first") as error:
+            parse_options({**given, **start})
+        assert error.value.code == "TR-1092"
+    sources = parse_options({**given, "startingPosition": "latest"}).gtid_sources
+    assert [sources.has(uuid) for uuid in ("ABC", "b", "bc")] == (
+        [True, True, False] if "includes" in name else [False, False, True]
+    )
+    with pytest.raises(ConfigError, match="has no effect on mariadb"):
+        parse_options({**given, "url": "mariadb://h", "startingPosition": "latest"})

@@ -10,6 +10,7 @@ import pytest
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import StateError
 from tailrace.model.column_filter import ColumnFilter
+from tailrace.model.declaration import CatalogText
 from tailrace.model.ending import Ending
 from tailrace.model.signal import Answer, Signal
 from tailrace.model.table import Column
@@ -150,3 +151,14 @@ def test_tables_without_their_earlier_rows_are_whole_once_they_are_read():
     assert some.not_whole == {"s.a"}
     assert reading.with_reread("s.a", RereadProgress("1", done=True)).partial == ()
     assert offset.without("s.a").partial == ()
+
+
+def test_what_the_catalog_said_of_columns_is_kept():
+    declared = {"s.t": {"id": CatalogText("int(11)", "number"), "n": CatalogText(comment="name")}, "s.u": {}}
+    offset = StreamOffset("initial", {"pos": 4}, declared=declared)
+    assert offset.to_json()["declared"] == {
+        "s.t": {"id": {"type": "int(11)", "comment": "number"}, "n": {"comment": "name"}},
+        "s.u": {},
+    }
+    assert StreamOffset.from_json(offset.to_json()) == offset
+    assert "declared" not in replace(offset, declared=None).to_json()

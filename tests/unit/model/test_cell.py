@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tailrace.model.cell import CELL_SCHEMA, cell_row, decode_cell, encode_cell, table_of_head
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import QUERY_TYPE, ChangeBatch
 from tests.unit.formats.changes import ORDERS, batch, change, placed
 
 LOG = batch(
@@ -32,6 +32,9 @@ def test_cell_decodes_to_the_batch_that_was_encoded() -> None:
         assert_equal(decode_cell(encode_cell(changes)), changes)
     partial = replace(LOG, absent_before=("name",))
     assert_equal(decode_cell(encode_cell(partial)), partial)
+    queries = replace(LOG, query=pa.array(["INSERT", None, "DELETE"], QUERY_TYPE))
+    for changes in (queries, queries.slice(1), queries.take(pa.array([2, 0]))):
+        assert_equal(decode_cell(encode_cell(changes)), changes)
 
 
 def test_stored_names_of_a_cell_do_not_change() -> None:

@@ -18,10 +18,12 @@ from tailrace.config.importing import debezium_columns, debezium_kafka
 from tailrace.config.importing.debezium_properties import Fate, known, reason
 from tailrace.config.importing.draft import Draft, DraftEntry
 from tailrace.config.importing.given import Given, json_object, listed, properties, wrong
-from tailrace.config.importing.patterns import any_case
+from tailrace.config.importing.patterns import any_case, at_least, python_pattern
+from tailrace.config.options import HIDING, INCLUDE_QUERY, PROPAGATION
 from tailrace.config.session_statements import is_allowed, session_statements
 from tailrace.config.snapshot_overrides import OVERRIDES, snapshot_overrides
 from tailrace.errors import ConfigError
+from tailrace.model.column_mask import is_mask
 
 TOOL = "Debezium"
 _DIALECTS = {
@@ -151,6 +153,9 @@ def draft(given: Given, bootstrap_servers: str | None = None) -> Draft:
         _slot(given, made)
     debezium_columns.columns(given, made)
     debezium_kafka.sink(given, made, dialect, bootstrap_servers)
+    _statements(given, made, dialect)
+    _propagation(given, made, dialect)
+    _gtid_sources(given, made, dialect)
     _channels(given, made)
     made.settle(given.named("name"))
     _rest(given, made)
@@ -238,6 +243,51 @@ def _tables(given: Given, made: Draft, dialect: str) -> None:
             source[name] = DraftEntry(listed(text), name)
         if not taken:
             source[lists[0]] = DraftEntry(".*", "", "Debezium captures all logical messages by default")
+
+
+def _statements(given: Given, made: Draft, dialect: str) -> None:
+    """`include.query`, which is refused where something is hidden."""
+    if not given.flag(INCLUDE_QUERY, default=False):
+        return
+    if dialect == "postgresql":
+        made.need_not(INCLUDE_QUERY, "of MySQL and MariaDB")
+        return
+    hiding = [name for name in made.source if is_mask(name) or name in HIDING]
+    if hiding or made.transform:
+        made.miss(INCLUDE_QUERY, f"a statement would give away what `{[*hiding, 'transform'][0]}` hides")
+        return
+    made.source[INCLUDE_QUERY] = DraftEntry(value=True, origin=INCLUDE_QUERY)
+
+
+def _gtid_sources(given: Given, made: Draft, dialect: str) -> None:
+    """The servers whose transactions are given, which is refused where tables are read first."""
+    for name in ("gtid.source.includes", "gtid.source.excludes"):
+        text = given.take(name)
+        if text is None or (name.endswith("includes") and text.strip() == ".*"):
+            continue
+        if dialect != "mysql":
+            made.miss(name, "of MySQL alone")
+        elif made.source["starting-position"].value in ("initial", "snapshot"):
+            made.miss(name, "not where tables are read first: ranges of them are as of different positions")
+        else:
+            made.source[name] = DraftEntry([python_pattern(pattern) for pattern in listed(text)], name)
+
+
+def _propagation(given: Given, made: Draft, dialect: str) -> None:
+    """What schemas in messages say of columns, which is refused where there are none."""
+    asked: dict[str, Any] = {PROPAGATION[0]: True} if given.flag(PROPAGATION[0], default=False) else {}
+    for name, dots in ((PROPAGATION[1], 2), (PROPAGATION[2], 0)):
+        if (text := given.take(name)) is not None:
+            asked[name] = [at_least(dots, python_pattern(pattern)) for pattern in listed(text)]
+    formats = made.sink.get("value-format"), made.sink.get("schemas-enable")
+    in_avro, in_json = (entry is not None and entry.value in ("avro", "flat-avro", True) for entry in formats)
+    for name, value in asked.items():
+        if dialect == "postgresql":
+            made.miss(name, "of MySQL and MariaDB alone")
+        elif not (in_avro or in_json):
+            made.need_not(name, "messages have no schemas")
+        else:
+            made.source[name] = DraftEntry(value, name)
 
 
 _KINDS = ("include", "exclude")

@@ -111,12 +111,11 @@ PROPERTIES = (
     ),
     Property(
         "column.propagate.source.type",
-        MISSING,
-        "the names and lengths of types are those of the declaration (`INT(11) ZEROFILL`), which the log "
-        "does not have; the catalog has those of today, so that a repeated batch could carry another schema "
-        "than before",
+        SAME,
+        "MySQL and MariaDB alone; declarations are those of the catalog when the table joined the stream or "
+        "was altered last ([below](#declared-types-and-comments))",
     ),
-    Property("datatype.propagate.source.type", MISSING, "as above"),
+    Property("datatype.propagate.source.type", SAME, "likewise"),
     Property("message.key.columns", SAME, "of the sink; a column that a table does not have is an error"),
     Property("time.precision.mode", SAME, "without `adaptive`"),
     Property("decimal.handling.mode", SAME),
@@ -154,16 +153,15 @@ PROPERTIES = (
     ),
     Property(
         "include.schema.comments",
-        MISSING,
-        "the log has no comments, and the catalog has those of today, so that a repeated batch could carry "
-        "another schema than before",
-        fine=("false",),
+        SAME,
+        "in the schemas of rows and keys, not in messages of schema changes; those of the catalog when the "
+        "table joined the stream or was altered last",
     ),
     Property(
         "include.query",
-        MISSING,
-        "a statement holds values of columns that are masked or left out, and of other tables",
-        fine=("false",),
+        SAME,
+        "not beside options that mask columns, or leave columns or tables out (TR-1090): a statement would "
+        "give them away",
     ),
     Property("provide.transaction.metadata", SAME),
     Property("extended.headers.enabled", SAME, "true in Debezium, false here"),
@@ -253,13 +251,18 @@ PROPERTIES = (
     Property("retriable.restart.connector.wait.ms", RENAMED, "`retryTimeoutMs`"),
     Property(
         "gtid.source.includes",
-        MISSING,
-        "a position is the server's whole set of transactions. Without some of its sources, a server that "
-        "takes over could give their transactions again, or never",
-        fine=(".*",),
+        SAME,
+        "MySQL, in streams that do not read tables first (TR-1092): each range of a table is read as of "
+        "another position, with the changes of all servers up to there",
     ),
-    Property("gtid.source.excludes", MISSING, "as above"),
-    Property("gtid.source.filter.dml.events", MISSING, "as above"),
+    Property("gtid.source.excludes", SAME, "likewise"),
+    Property(
+        "gtid.source.filter.dml.events",
+        MISSING,
+        "always true. If changes of the other servers were given, a server that takes over could give some "
+        "of them again, and others never: their transactions are not looked for in its log",
+        fine=("true",),
+    ),
     Property(
         "gtid.ignore.on.recovery", MISSING, "a stream goes on by GTID where it has them", fine=("false",)
     ),

@@ -1,9 +1,9 @@
 """Kafka Connect's schemas of keys and envelopes, as Debezium's connectors define them.
 
 The mapping is that of Debezium 3.6, including its handling modes (`formats.connect.modes`), with these
-differences: columns have neither default values nor comments, which neither the log nor the model has;
-FLOAT(M,D) is a 32-bit float like every FLOAT (Debezium: 64); and a column whose zero dates are text
-(`zeroDates`), an option that Debezium lacks, is a plain string.
+differences: columns have no default values, which neither the log nor the model has; FLOAT(M,D) is a 32-bit
+float like every FLOAT (Debezium: 64); and a column whose zero dates are text (`zeroDates`), an option that
+Debezium lacks, is a plain string.
 
 Source: debezium/debezium v3.6.1 `BinlogValueConverters`, `JdbcValueConverters`, `SchemaFactory`.
 """
@@ -16,9 +16,11 @@ from tailrace.formats.connect import postgres
 from tailrace.formats.connect.builders import Schema, primitive, semantic, struct
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.source_block import source_schema
+from tailrace.model.source_type import Declaration
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
+_SOURCE_COLUMN = "__debezium.source.column"
 #: Parameters of a BIGINT UNSIGNED as a decimal.
 _WHOLE = {"scale": "0", "connect.decimal.precision": "20"}
 
@@ -36,7 +38,8 @@ TRANSACTION = struct(
 
 def key_schema(table: TableSchema, name: str, modes: Modes, added: Sequence[Schema] = ()) -> Schema:
     """The schema of the key of `table`, whose messages go to topic `name`, with further fields behind it."""
-    return struct([*(_column(table.column(k), modes) for k in table.key), *added], f"{name}.Key")
+    columns = (_column(table.column(k), modes, of_key=True) for k in table.key)
+    return struct([*columns, *added], f"{name}.Key")
 
 
 def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes) -> Schema:
@@ -173,8 +176,29 @@ def _integer(bits: int, unsigned: bool) -> str:
     return {16: "int16", 24: "int32", 32: "int32", 64: "int64"}[bits]
 
 
-def _column(column: Column, modes: Modes) -> Schema:
-    return {**type_schema(column.type, modes, optional=is_optional(column)), "field": column.name}
+def _column(column: Column, modes: Modes, *, of_key: bool = False) -> Schema:
+    schema = type_schema(column.type, modes, optional=is_optional(column))
+    if column.declared is not None:
+        parameters = {**schema.pop("parameters", {}), **({} if of_key else _declared(column.declared))}
+        if column.declared.comment:
+            schema["doc"] = column.declared.comment
+        if parameters:
+            schema["parameters"] = parameters
+    return {**schema, "field": column.name}
+
+
+def _declared(declared: Declaration) -> dict[str, str]:
+    """Debezium's parameters of a column whose declared type is said, which keys do not have."""
+    if declared.type is None:
+        return {}
+    known = {
+        "type": declared.type.name,
+        "length": declared.type.length,
+        "scale": declared.type.scale,
+        "comment": declared.comment or None,
+        "name": declared.column,
+    }
+    return {f"{_SOURCE_COLUMN}.{name}": str(value) for name, value in known.items() if value is not None}
 
 
 def is_optional(column: Column) -> bool:

@@ -5,9 +5,10 @@
       ├─▶ SourceBlock.columns  the values of a batch of changes, as arrays
       └─▶ SourceBlock.values   the values of one change: messages that are few
 
-A field shows a column of the changes' origin, or a constant of the table and the source, or null: Tailrace
-does not fill `query`, `xmin`, `origin` and `origin_lsn`. PostgreSQL's `sequence` holds the LSN of the
-transaction's own commit; Debezium has that of the last commit it saw, which depends on where it started.
+A field shows a column of the changes' origin, or their statement, or a constant of the table and the
+source, or null: Tailrace does not fill `xmin`, `origin` and `origin_lsn`. PostgreSQL's `sequence` holds the
+LSN of the transaction's own commit; Debezium has that of the last commit it saw, which depends on where it
+started.
 
 Source: debezium/debezium v3.6.1 `AbstractSourceInfoStructMaker`, `BinlogSourceInfoStructMaker`,
 `PostgresSourceInfoStructMaker`.
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 
 from tailrace.formats.connect.builders import Schema, primitive, struct
 from tailrace.formats.kernels import value_kinds
-from tailrace.model.change import OP_READ, OP_REREAD, OP_TRUNCATE, ChangeBatch
+from tailrace.model.change import OP_READ, OP_REREAD, OP_TRUNCATE, QUERY_COLUMN, ChangeBatch
 from tailrace.model.table import TableId
 
 POSTGRES, ORACLE = "postgresql", "oracle"
@@ -60,8 +61,8 @@ class SourceField:
         name: its name.
         type: its Connect type.
         optional: whether it may be null.
-        column: what it shows: a column of `model.change.ORIGIN`, or `snapshot`, `sequence`, `xid`, `scn` or
-            `commit`; None: a constant, or null.
+        column: what it shows: a column of `model.change.ORIGIN`, or `snapshot`, `sequence`, `xid`, `scn`,
+            `commit` or `query`; None: a constant, or null.
         kind: how the column's values are written, a constant of `formats.kernels.value_kinds`.
         absent: JSON text for a null in the column.
     """
@@ -105,7 +106,7 @@ MYSQL_FIELDS = (
     SourceField("pos", "int64", False, "pos", value_kinds.INT64, "0"),
     SourceField("row", "int32", False, "row", value_kinds.INT32, "0"),
     SourceField("thread", "int64", True, "thread", value_kinds.INT64),
-    SourceField("query", "string", True),
+    SourceField("query", "string", True, QUERY_COLUMN),
 )
 POSTGRES_FIELDS = (
     *_common("sequence"),
@@ -169,7 +170,8 @@ class SourceBlock:
     def columns(self, batch: ChangeBatch) -> Iterator[tuple[SourceField, pa.Array | None]]:
         """Every field with its values for a batch of changes; None: a constant or null."""
         for field in source_fields(self.connector):
-            yield field, None if field.column is None else origin_values(batch, field.column)
+            is_null = field.column == QUERY_COLUMN and batch.query is None
+            yield field, None if field.column is None or is_null else origin_values(batch, field.column)
 
     def values(self, table: TableId, origin: Mapping[str, Any], *, snapshot: bool) -> dict[str, Any]:
         """The block of one change.
@@ -203,6 +205,9 @@ def origin_values(batch: ChangeBatch, column: str) -> pa.Array:
             return _commits(batch).cast(pa.string())
         case "txn" | "file":
             return batch.origin.column(column).dictionary_decode()
+        case "query":
+            nulls = pa.nulls(len(batch), pa.string())
+            return nulls if batch.query is None else batch.query.dictionary_decode()
     return batch.origin.column(column)
 
 
@@ -223,6 +228,8 @@ def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) ->
     match field.column:
         case "snapshot":
             return "true" if snapshot else "false"
+        case "query":
+            return None
         case "sequence" if origin["pos"] is None:
             return None
         case "sequence":

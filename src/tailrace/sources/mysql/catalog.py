@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pymysql
@@ -26,12 +26,14 @@ from pymysql.cursors import DictCursor
 
 from tailrace.errors import SchemaMismatchError, TailraceError
 from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
+from tailrace.model.declaration import CatalogText, TableTexts
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.mysql.connection import is_mariadb, translate
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.mysql.wire.schema.declarations import source_type
 from tailrace.sources.mysql.wire.schema.native import column_type
 
 KeyKind = Literal["primary", "unique", "none"]
@@ -79,6 +81,7 @@ class CatalogTable:
         keys: all keys by which its rows can be read, the schema's first.
         logged: the schema with all columns that the log's table maps have.
         whole: the schema with the columns that the stream's column filter leaves out.
+        texts: declared types that the log does not tell, and comments, of columns that have any.
     """
 
     schema: TableSchema
@@ -88,6 +91,7 @@ class CatalogTable:
     keys: tuple[tuple[str, ...], ...]
     logged: TableSchema
     whole: TableSchema
+    texts: TableTexts = field(default_factory=dict, compare=False)
 
     @property
     def generated(self) -> tuple[str, ...]:
@@ -233,7 +237,7 @@ def _described(
         "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS declared,"
         " IS_NULLABLE AS nullable, CHARACTER_MAXIMUM_LENGTH AS length, NUMERIC_PRECISION AS digits,"
         " NUMERIC_SCALE AS scale, DATETIME_PRECISION AS fraction, CHARACTER_SET_NAME AS charset,"
-        f" COLLATION_NAME AS collation, {generated} AS is_generated"
+        f" COLLATION_NAME AS collation, {generated} AS is_generated, COLUMN_COMMENT AS comment"
         f" FROM information_schema.COLUMNS {where}"
         " ORDER BY TABLE_NAME, ORDINAL_POSITION",
         names,
@@ -275,6 +279,7 @@ def _described(
                 tuple(other for other in keys if not captured.left_out(id_, other)),
                 TableSchema(id_, logged, key),
                 whole,
+                {c.name: text for c, row in zip(logged, rows, strict=True) if (text := _text_of(c, row))},
             )
 
 
@@ -311,6 +316,14 @@ def _column(id_: TableId, row: dict[str, Any], zero_dates: Callable[[str], str |
         column=name,
     )
     return Column(row["name"], type_, row["nullable"] == "YES")
+
+
+def _text_of(column: Column, row: dict[str, Any]) -> CatalogText | None:
+    """What the catalog says of a column and the log does not, None for nothing."""
+    declared, comment = _text(row["declared"]), _text(row["comment"])
+    if source_type(column.type, declared) == source_type(column.type):
+        return CatalogText(comment=comment) if comment else None
+    return CatalogText(declared, comment)
 
 
 def _text(value: str | bytes) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from tailrace.errors import DecodeError, SourceError
+from tailrace.model.gtid_sources import GtidSources
 
 #: The source of a number: the server's uuid as 16 bytes, and the tag ("" for none). MariaDB: domain and
 #: server id, 8 bytes each, and DOMAIN.
@@ -41,6 +42,11 @@ def gtid_text(source: GtidSource, number: int) -> str:
         domain, server = struct.unpack("<QQ", sid)
         return f"{domain}-{server}-{number}"
     return ":".join([str(uuid.UUID(bytes=sid)), *([tag] if tag else []), str(number)])
+
+
+def uuid_of(source: GtidSource) -> str:
+    """The UUID of the server that a number of MySQL is of."""
+    return str(uuid.UUID(bytes=source[0]))
 
 
 class GtidSet:
@@ -177,6 +183,13 @@ class GtidSet:
         found = self._sources.get(_domain_of(source) if source[1] == DOMAIN else source, [])
         at = bisect_right(found, number, key=lambda interval: interval[0])
         return at > 0 and number < found[at - 1][1]
+
+    def of(self, sources: GtidSources) -> GtidSet:
+        """The GTIDs of some servers; all if `sources` names none."""
+        if not sources:
+            return self
+        found = self.intervals()
+        return GtidSet(interval for interval in found if sources.has(uuid_of(interval[0])))
 
     def union(self, other: GtidSet) -> GtidSet:
         """The GTIDs in either."""

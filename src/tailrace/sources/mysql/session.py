@@ -15,8 +15,10 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.key import key_changed, key_of
+from tailrace.model.source_type import SourceType
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.model.types import ColumnType
 from tailrace.sources.base import Page, S, Session
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
@@ -39,6 +41,7 @@ from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.kernels.boundaries import START, TS_US
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.schema.declarations import source_type
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex
 from tailrace.sources.pausing import pauses
 
@@ -222,6 +225,10 @@ class MySqlSession(Session):
                     at = np.searchsorted(done.rows[:, START], change.start, "right") - 1
                     yield change, int(done.rows[at, TS_US])
 
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """See `Session.source_type`."""
+        return source_type(type_, declared)
+
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
         if self._read_at is not None:
@@ -251,6 +258,8 @@ class MySqlSession(Session):
             mariadb=end.server.startswith(MARIADB),
             prepared=start.prepared,
             recall=lambda prepared: read_prepared(self._options, prepared, start.server),
+            sources=self._options.gtid_sources,
+            queries=self._options.include_query,
         )
         if split.events is not None:
             for batch in decoder.feed_all(unpack_blocks(split.events)):

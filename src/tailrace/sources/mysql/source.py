@@ -13,8 +13,10 @@ import pymysql
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, SourceError, TableLockedError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
+from tailrace.model.source_type import SourceType
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.model.types import ColumnType
 from tailrace.sources.base import Activity, FrozenTables, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
@@ -44,6 +46,7 @@ from tailrace.sources.mysql.start.ending import ending_position
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
+from tailrace.sources.mysql.wire.schema.declarations import source_type
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
 T = TypeVar("T")
@@ -231,6 +234,10 @@ class MySqlSource(Source):
         if isinstance(found, TableLockedError):
             raise found
         return found
+
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """See `Session.source_type`."""
+        return source_type(type_, declared)
 
     def condition_problem(self, table: TableSchema, condition: str) -> str | None:
         """Why the server refuses a condition of a table's rows."""

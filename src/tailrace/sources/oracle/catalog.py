@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.config.options import SourceOptions
+from tailrace.model.declaration import TableTexts
 from tailrace.model.key import key_of
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
@@ -107,6 +108,11 @@ class CatalogTable:
     key_in: KeyPlace = "offset"
     keys: tuple[tuple[str, ...], ...] = ()
     left_out: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> TableTexts:
+        """Nothing: no option asks for comments, or for declared types."""
+        return {}
 
     @property
     def version(self) -> str:

@@ -21,6 +21,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.column_filter import ALL_COLUMNS, ColumnFilter
+from tailrace.model.declaration import TableTexts
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
@@ -154,6 +155,11 @@ class CatalogTable:
         """Columns that are not in the schema: generated ones, and those of the column filter."""
         known = {column.name for column in self.schema.columns}
         return (*self.generated, *(c.name for c in self.whole.columns if c.name not in known))
+
+    @property
+    def texts(self) -> TableTexts:
+        """Nothing: no option asks for comments, or for declared types."""
+        return {}
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:

@@ -479,7 +479,7 @@ def test_properties_that_are_not_there_are_named_with_the_reason() -> None:
     _, _, made = imported(
         MYSQL,
         **{
-            "gtid.source.includes": "some-uuid",
+            "gtid.source.includes": "some-uuid",  # with a snapshot
             "snapshot.delay.ms": "0",
             "hstore.handling.mode": "map",
             "no.such.property": "x",
@@ -731,6 +731,10 @@ _VALUES_OF_SAME = {
     "column.include.list": "shop.orders.id",
     "column.exclude.list": "shop.orders.note",
     "skip.messages.without.change": "true",
+    "include.query": "true",
+    "include.schema.comments": "true",
+    "column.propagate.source.type": "shop.orders.id",
+    "datatype.propagate.source.type": ".*\\.VARCHAR",
     "column.truncate.to.*length*.chars": "shop.orders.note",
     "column.mask.with.*length*.chars": "shop.orders.note",
     "message.key.columns": "shop.orders:id",
@@ -751,6 +755,8 @@ _VALUES_OF_SAME = {
     "snapshot.include.collection.list": "shop.orders",
     "database.initial.statements": "SET ROLE ALL",
     "snapshot.select.statement.overrides": "shop.orders",
+    "gtid.source.includes": "3e11fa47-.*",
+    "gtid.source.excludes": "3e11fa47-.*",
 }
 
 
@@ -759,6 +765,10 @@ def test_each_property_that_is_the_same_is_taken_over() -> None:
     assert sorted(same) == sorted(_VALUES_OF_SAME)
     for name in same:
         own = POSTGRES if name.startswith(("schema.", "message.prefix.")) else MYSQL
+        if "propagate" in name or name == "include.schema.comments":
+            own = {**MYSQL, **{f"{side}.converter.schemas.enable": "true" for side in ("key", "value")}}
+        if name.startswith("gtid.source"):
+            own = {**MYSQL, "snapshot.mode": "no_data"}
         given = {name.replace("*length*", "7"): _VALUES_OF_SAME[name]}
         if name == "snapshot.select.statement.overrides":
             given[f"{name}.shop.orders"] = "SELECT * FROM shop.orders WHERE id > 7"
@@ -770,3 +780,22 @@ def test_each_property_that_is_the_same_is_taken_over() -> None:
         assert new == set(), name
         if name not in ("name", "enable.time.adjuster"):
             assert made.text("x") != before.text("x"), name
+
+
+@pytest.mark.parametrize("hiding", ["column.exclude.list", "table.exclude.list", "column.mask.with.3.chars"])
+def test_statements_are_not_taken_over_beside_what_they_would_give_away(hiding: str) -> None:
+    _, _, made = imported(MYSQL, **{"include.query": "true", hiding: "shop.orders.note"})
+    assert missing(made) == {"include.query"}
+    _, _, made = imported(POSTGRES, **{"include.query": "true"})
+    assert "include.query" in needless(made)
+
+
+def test_what_schemas_say_of_columns_is_taken_over_where_there_are_schemas() -> None:
+    given = {"include.schema.comments": "true", "column.propagate.source.type": "shop.orders.id,.*\\.note"}
+    own = {**MYSQL, **AVRO}
+    pipeline, _, made = imported(own, **given)
+    assert pipeline.source.propagation.comments
+    assert pipeline.source.column_propagate_source_type == ("shop.orders.id", r".*\.note")
+    assert missing(made) - missing(imported(own)[2]) == set()
+    assert given.keys() <= needless(imported(MYSQL, **given)[2])
+    assert given.keys() <= missing(imported(POSTGRES, **given)[2])

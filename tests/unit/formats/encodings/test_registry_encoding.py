@@ -1,9 +1,13 @@
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
 from tailrace.formats.connect.modes import Modes
+from tailrace.model.change import QUERY_TYPE
 from tests.unit.formats.changes import ORDERS, batch, change, placed
 from tests.unit.formats.debezium.test_messages import EVERYTHING, IMAGES
 from tests.unit.formats.decoded import json_messages
@@ -41,3 +45,12 @@ def test_messages_say_what_the_json_messages_say(format_, modes, rows, skipped):
 def test_place_in_a_transaction_is_told_where_it_is_known(format_):
     changes = batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None), change("d", A)])
     format_.check(placed(changes, [(1, 1), None, (300, 2)]))
+
+
+@FORMATS
+def test_statements_are_told_where_they_are_known(format_):
+    changes = batch(ORDERS, [change("c", None, A), change("u", A, A), change("d", A)])
+    texts = ["INSERT INTO t VALUES ('\"ä\n')", None, "DELETE FROM t"]
+    changes = replace(changes, query=pa.array(texts, QUERY_TYPE))
+    assert [value["source"]["query"] for value in json_messages(changes, 0)[1]] == texts
+    format_.check(changes)

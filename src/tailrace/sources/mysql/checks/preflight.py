@@ -122,6 +122,11 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             ("binlog_row_metadata", "FULL", "TR-2103"),
         ):
             yield self._setting(name, needed, self._set(name, needed), code)
+        if self._options.gtid_sources:
+            yield self._gtids()
+        if self._options.include_query:
+            name = "binlog_annotate_row_events" if self._mariadb else "binlog_rows_query_log_events"
+            yield self._setting(name, "ON", self._set(name, "ON"), "TR-1091")
         yield self._row_image()
         yield from self._other_formats()
         yield from self._durability()
@@ -149,6 +154,15 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 )
             return
         yield self._value_options()
+
+    def _gtids(self) -> Finding:
+        """GTIDs of MySQL, which tell the server of each transaction."""
+        name, found = "gtid_mode", self._variables.get("gtid_mode", "none, as this is MariaDB")
+        if found.upper() == "ON":
+            return Finding(name, found, "ON")
+        needed = "ON: gtid.source.includes and gtid.source.excludes name servers by GTIDs of MySQL"
+        remedy = "leave out the options" if self._mariadb else _ENABLE_GTIDS
+        return Finding(name, found, needed, remedy, Severity.ERROR, code="TR-1093")
 
     def _row_image(self) -> Finding:
         """Whole row images, which exactly-once snapshots rewind by and upsert targets need."""

@@ -33,7 +33,7 @@ def ending_position(options: SourceOptions, text: str, position: MySqlPosition) 
         return log_end_position(options)
     try:
         if text.lower().startswith("gtid:"):
-            return position_by_gtids(options, GtidSet.parse(text.partition(":")[2]))
+            return position_by_gtids(options, GtidSet.parse(text.partition(":")[2]), options.gtid_sources)
         if text.startswith("{"):
             found = MySqlPosition.from_json(json.loads(text))
             if found.server and found.server != position.server:

@@ -10,6 +10,8 @@ of S1 in offsets and splits stay as they are; each reader locates them again: a 
 replayed on S2 holds the same transactions. XA transactions that are prepared and open at the point are
 searched for in the log of S2 before it.
 
+Of a stream that gives the transactions of some servers only (`model.gtid_sources`), these alone count.
+
 The log of S2 must have the same transactions before the point. It does on a replica that keeps its source's
 order (replica_preserve_commit_order, the default since 8.0.27) and has no transactions of its own among
 them; else the stream ends with a StateError rather than skip or repeat one.
@@ -120,11 +122,11 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
             "a stream follows a failover by itself",
             code="TR-4105",
         )
-    gtids = GtidSet.parse(position.gtids)
+    gtids = GtidSet.parse(position.gtids).of(options.gtid_sources)
     deadline = time.monotonic() + options.retry_timeout_ms / 1000
     while True:
         try:
-            found = position_by_gtids(options, gtids)
+            found = position_by_gtids(options, gtids, options.gtid_sources)
         except StateError as error:  # a replica may still apply the missing ones
             if not _is_behind(options, gtids) or time.monotonic() > deadline:
                 raise StateError(

@@ -18,13 +18,14 @@ import numpy as np
 from tailrace.config.moment import microseconds
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
+from tailrace.model.gtid_sources import ALL_SERVERS, GtidSources
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.binlog.archived import all_logs
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.logfiles import LogFile, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
-from tailrace.sources.mysql.gtid import GtidSet
+from tailrace.sources.mysql.gtid import GtidSet, uuid_of
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.filehead import previous_gtids
@@ -77,7 +78,7 @@ def _starting_place(options: SourceOptions) -> MySqlPosition:
             name, _, offset = value.rpartition(":")
             return position_at_or_before(options, name, int(offset))
         case "gtid":
-            return position_by_gtids(options, GtidSet.parse(value))
+            return position_by_gtids(options, GtidSet.parse(value), options.gtid_sources)
         case "timestamp":
             return position_by_time(options, _microseconds(value.strip()))
         case "earliest":
@@ -220,8 +221,15 @@ def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
     raise AssertionError("the list of files is never empty")
 
 
-def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
+def position_by_gtids(
+    options: SourceOptions, gtids: GtidSet, sources: GtidSources = ALL_SERVERS
+) -> MySqlPosition:
     """The position up to which the log holds exactly `gtids` (purged ones included).
+
+    Args:
+        options: the server.
+        gtids: the set.
+        sources: the servers whose transactions count: those of others may be in the log or not.
 
     Raises:
         PositionLostError: the log no longer holds the transactions after them.
@@ -229,6 +237,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         SourceError: the server does not report its position.
         TransientSourceError: the server was unreachable.
     """
+    gtids = gtids.of(sources)
     executed = GtidSet.parse(_query(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
     if missing := gtids.subtract(executed):
         raise StateError(
@@ -239,17 +248,18 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         )
     for log in reversed(_files(options)):
         before = _scan(options, log.name, lambda _: 0)
-        held = GtidSet.parse(before.gtids)
+        held = GtidSet.parse(before.gtids).of(sources)
         if not held.is_subset(gtids):
             continue
-        found = _scan_by_gtids(options, log.name, gtids)
-        if GtidSet.parse(found.gtids) != gtids:
-            later = gtids.subtract(GtidSet.parse(found.gtids))
+        found = _scan_by_gtids(options, log.name, gtids, sources)
+        reached = GtidSet.parse(found.gtids).of(sources)
+        if reached != gtids:
+            later = gtids.subtract(reached)
             raise StateError(
                 "no binlog position corresponds exactly to this GTID set",
                 f"`{later}` come after others that are not in the set"
                 if later
-                else f"the log has `{found.gtids}` where `{gtids}` is requested",
+                else f"the log has `{reached}` where `{gtids}` is requested",
                 "a replica keeps its source's order with replica_preserve_commit_order = ON",
                 code="TR-4005",
             )
@@ -300,14 +310,17 @@ def _scan(options: SourceOptions, file: str, stop: Callable[[np.ndarray], int | 
     return _walk(options, file, stop)[0]
 
 
-def _scan_by_gtids(options: SourceOptions, file: str, gtids: GtidSet) -> MySqlPosition:
+def _scan_by_gtids(options: SourceOptions, file: str, gtids: GtidSet, sources: GtidSources) -> MySqlPosition:
     index = TransactionIndex(_nothing)
 
     def stop(rows: np.ndarray) -> int | None:
         for at, (source, number, flags) in enumerate(rows[:, [SOURCE, GNO, FLAGS]].tolist()):
             if flags & NO_TRANSACTION:
                 continue
-            if source < 0 or not gtids.contains(index.sources[source], number):
+            if source < 0:
+                return at
+            its = index.sources[source]
+            if not gtids.contains(its, number) and (not sources or sources.has(uuid_of(its))):
                 return at
         return None
 

@@ -28,6 +28,7 @@ from tailrace.errors import DecodeError, SchemaMismatchError, SourceError, conce
 from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
+from tailrace.model.gtid_sources import ALL_SERVERS, GtidSources
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.wire import mariadb
@@ -40,9 +41,11 @@ from tailrace.sources.mysql.wire.kernels.lookup import TABLES
 from tailrace.sources.mysql.wire.kernels.origin import MAX_GTID, SEQ_PREFIX, write_gtids, write_origin
 from tailrace.sources.mysql.wire.kernels.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.plan import RowPlan
+from tailrace.sources.mysql.wire.rare import gtids
 from tailrace.sources.mysql.wire.rare.asides import Asides, SetAside
 from tailrace.sources.mysql.wire.rare.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.rare.payload import unpack
+from tailrace.sources.mysql.wire.rare.querytexts import with_queries
 from tailrace.sources.mysql.wire.rare.special import SpecialEvent, check, gtid_tagged, text_of
 from tailrace.sources.mysql.wire.rare.xa import XaStep, end_of, prepare_of
 from tailrace.sources.mysql.wire.schema.knownmaps import UNKNOWN, KnownMaps
@@ -58,10 +61,15 @@ from tailrace.sources.wire.rowcolumns import RowColumns
 _MAX_MAPS = 4096
 #: Most unpacked bytes of payloads that wait to be decoded.
 _MAX_UNPACKED = 8 << 20
+#: In place of a slot: the event is of a transaction that is not decoded.
+_NOT_GIVEN = -1
 #: Offsets that number the rows of a transaction stay below this: twice one fits `seq`.
 _MAX_NUMBER = 1 << 31
-_ACTIONS_AT, _CAPTURING_AT = ev.ACTIONS.ctypes.data, ev.CAPTURING.ctypes.data
-_RECALLED_AT = ev.RECALLED.ctypes.data
+_CAPTURING_AT = ev.CAPTURING.ctypes.data
+#: The actions of a scan, and those for the events of a transaction that was set aside; without and with the
+#: texts of statements.
+_PLAIN = ev.ACTIONS.ctypes.data, ev.RECALLED.ctypes.data
+_WITH_TEXTS = ev.WITH_TEXTS.ctypes.data, ev.RECALLED_WITH_TEXTS.ctypes.data
 
 
 class EventDecoder(ChangeDecoder):
@@ -81,6 +89,8 @@ class EventDecoder(ChangeDecoder):
             next. Called at its commit, if it was prepared before the decoded range or is large.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
+        sources: the servers whose transactions are decoded.
+        queries: whether changes have the text of their statement, where the log has it.
         verify_checksums: whether to check the CRC32 of each event that has one.
     """
 
@@ -98,6 +108,8 @@ class EventDecoder(ChangeDecoder):
         recall: Callable[[Prepared], Iterator[EventBlock]] = lambda _: iter(()),
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
+        sources: GtidSources = ALL_SERVERS,
+        queries: bool = False,
         verify_checksums: bool = True,
     ) -> None:
         rows = RowColumns(
@@ -121,7 +133,12 @@ class EventDecoder(ChangeDecoder):
         self._verify = int(verify_checksums)
         self._asides = Asides(prepared)
         self._recall = recall
-        self._actions_at = _ACTIONS_AT
+        self._sources = sources
+        self._queries = queries
+        self._plain_at, self._recalled_at = _WITH_TEXTS if queries else _PLAIN
+        self._actions_at = self._plain_at
+        #: The statement that is open, kept where its block may be gone.
+        self._text: np.ndarray | None = None
         self._origin = self._checksum = 0
         self._in_payload = False
         self._maps = KnownMaps()
@@ -243,7 +260,7 @@ class EventDecoder(ChangeDecoder):
         if event.type == ev.GTID_TAGGED:
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
             state[ev.SC_TXNS] += 1
-            state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
+            state[ev.SC_OPEN], state[ev.SC_DIRTY], state[ev.SC_TEXT] = 1, 0, 0
         elif check(event, bool(state[ev.SC_DIRTY]), self._captures, self._holds_captured):
             state[ev.SC_OPEN] = 0
 
@@ -255,7 +272,7 @@ class EventDecoder(ChangeDecoder):
             if check(event, bool(state[ev.SC_DIRTY]), self._captures, self._holds_captured):
                 state[ev.SC_OPEN] = 0
             return
-        if self._actions_at != _ACTIONS_AT:
+        if self._actions_at != self._plain_at:
             return  # its START or END
         if text[3:].lstrip()[:5].upper() in (b"START", b"BEGIN"):
             self._capture(pos if payload < 0 else payload)
@@ -289,7 +306,7 @@ class EventDecoder(ChangeDecoder):
                 f"at {event.where}",
                 code="TR-5201",
             )
-        self._actions_at = _ACTIONS_AT
+        self._actions_at = self._plain_at
         has_rows = bool(state[ev.SC_DIRTY])
         if payload < 0:
             asides.take(self._origin, pos)
@@ -307,7 +324,7 @@ class EventDecoder(ChangeDecoder):
 
     def _recalled(self, found: SetAside, offset: int) -> Iterator[ChangeBatch]:
         """Collect the row events that were set aside, as of `offset`; -1: of their own offsets."""
-        actions, self._actions_at = self._actions_at, _RECALLED_AT
+        actions, self._actions_at = self._actions_at, self._recalled_at
         at = found.transaction.start if offset < 0 else 0
         altered = found.schema_changes != self._schema_changes
         if altered or found.data is None:
@@ -337,6 +354,7 @@ class EventDecoder(ChangeDecoder):
                 code="TR-4404",
             )
         self._actions_at = actions
+        self._state[ev.SC_TEXT] = 0
 
     def _partial(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
         """Reconstruct whole updates from updates of parts of JSON values."""
@@ -344,9 +362,10 @@ class EventDecoder(ChangeDecoder):
         slot = self._maps.slot(id_)
         if slot == UNKNOWN or len(event.body) < 8:
             _refuse(ev.NO_MAP, event.where)
-        if slot < 0:
-            return
         state = self._state
+        if slot < 0:
+            self._end_statement(event)
+            return
         if not state[ev.SC_OPEN]:
             _refuse(ev.NO_TRANSACTION, event.where)
         schema = self._layouts[slot].plan.schema
@@ -369,9 +388,16 @@ class EventDecoder(ChangeDecoder):
         self._keep(kept)
         at, txn = kept.ctypes.data, state[ev.SC_TXNS] - 1
         offset = (pos, 0) if payload < 0 else (payload, pos)
-        self._events[state[ev.SC_EVENTS], :7] = at, at + len(whole), UPDATE_ROWS, slot, txn, *offset
+        record = self._events[state[ev.SC_EVENTS]]
+        record[:] = at, at + len(whole), UPDATE_ROWS, slot, txn, *offset, state[ev.SC_TEXT]
+        self._end_statement(event)
         state[ev.SC_EVENTS] += 1
         state[ev.SC_DIRTY] = 1
+
+    def _end_statement(self, event: SpecialEvent) -> None:
+        """Forget the statement if this row event is its last."""
+        if event.body[6] & ev.STATEMENT_END:
+            self._state[ev.SC_TEXT] = 0
 
     def _payload(self, event: SpecialEvent, outer: int, pos: int) -> Iterator[ChangeBatch]:
         """The events of a compressed transaction."""
@@ -451,13 +477,37 @@ class EventDecoder(ChangeDecoder):
         state = self._state
         count, txns = int(state[ev.SC_EVENTS]), int(state[ev.SC_TXNS])
         slots = self._events[:count, rb.EV_SLOT]
-        for slot in np.unique(slots).tolist():
+        if self._sources and count:
+            given = gtids.are_given(self._txs[:txns], self._events[:count], self._sources, self._file)
+            slots = np.where(given, slots, _NOT_GIVEN)
+        for slot in np.unique(slots[slots != _NOT_GIVEN]).tolist():
             yield from self._decode(slot, np.flatnonzero(slots == slot))
+        if state[ev.SC_TEXT]:
+            self._keep_text()
         if txns:
             self._txs[0] = self._txs[txns - 1]
         state[ev.SC_EVENTS], state[ev.SC_TXNS] = 0, min(txns, 1)
         self._unpacked.clear()
         self._unpacked_bytes = 0
+
+    def _keep_text(self) -> None:
+        """Copy the open statement's event: the next block may have more of its rows."""
+        word = int(self._state[ev.SC_TEXT])
+        checksum = word >> ev.TEXT_CHECKSUM
+        at = word - (checksum << ev.TEXT_CHECKSUM)
+        if self._text is not None and at == self._text.ctypes.data:
+            return
+        size = int(ctypes.c_uint32.from_address(at + 9).value)
+        self._text = np.frombuffer(ctypes.string_at(at, size) + bytes(SLACK), np.uint8)
+        self._state[ev.SC_TEXT] = self._text.ctypes.data | checksum << ev.TEXT_CHECKSUM
+
+    def _decode(self, slot: int, chosen: np.ndarray) -> Iterator[ChangeBatch]:
+        if not self._queries:
+            yield from super()._decode(slot, chosen)
+            return
+        events = self._events[chosen]
+        for batch in super()._decode(slot, chosen):
+            yield from with_queries(batch, events)
 
     def _scratch(self, columns: int) -> np.ndarray:  # noqa: ARG002 - the same for any number
         return self._row_scratch

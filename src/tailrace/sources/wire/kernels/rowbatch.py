@@ -21,8 +21,8 @@ DONE, BATCH_FULL, NO_ROOM = range(3)
 OWN_STATUS = 3
 
 #: Words of a row event's record: addresses of its start and end, its type, slot of its table's layout, index
-#: of its transaction, its position in the log, number of its first row.
-EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_POS, EV_ROW = range(7)
+#: of its transaction, its position in the log, number of its first row, a word of the decoder's own.
+EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_POS, EV_ROW, EV_OWN = range(8)
 EV_WORDS = 8
 
 #: Words of the cursor. In and out: index of the event. Out: rows decoded, transactions among them, rows with

@@ -29,8 +29,8 @@ ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, GTID_LIST, START_ENCRYPTION = ra
 QUERY_COMPRESSED, WRITE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED = 165, 166, 171
 
 #: Actions for a type. ASK: stop at it; PACKED: stop at it if its table is captured; NOTED: rows that only
-#: count as a change.
-_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED, _NOTED = range(10)
+#: count as a change; TEXT: the statement of the row events behind it.
+_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED, _NOTED, _TEXT = range(11)
 ACTIONS = np.zeros(256, np.uint8)
 for _type in (
     *(STOP, ROTATE, INTVAR, APPEND_BLOCK, DELETE_FILE, RAND, USER_VAR, FORMAT_DESCRIPTION, BEGIN_LOAD_QUERY),
@@ -55,6 +55,10 @@ CAPTURING[PARTIAL_UPDATE_ROWS] = _NOTED
 #: The actions for a transaction's events that count as part of the one that is open.
 RECALLED = ACTIONS.copy()
 RECALLED[[GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID, XA_PREPARE]] = _SKIP
+#: ACTIONS and RECALLED where row events are to know their statements.
+WITH_TEXTS, RECALLED_WITH_TEXTS = ACTIONS.copy(), RECALLED.copy()
+for _actions in (WITH_TEXTS, RECALLED_WITH_TEXTS):
+    _actions[[ROWS_QUERY, ANNOTATE_ROWS]] = _TEXT
 
 #: Why a scan ended: at the end of its input; at an event that Python handles; at a new table map; no room for
 #: more events or transactions; or an error. PREPARES: behind a GTID of MariaDB whose transaction will only be
@@ -64,8 +68,13 @@ AT_END, ASK, NEW_MAP, FULL, BAD_EVENT, BAD_CHECKSUM, NO_MAP, NO_TRANSACTION, PRE
 _PREPARED_XA = 0x40
 
 #: Words of the scan's state. Address to continue at; offset in the file of that address; counts of row events
-#: and of transactions so far; whether a transaction is open; whether it has rows of captured tables.
-SC_AT, SC_POS, SC_EVENTS, SC_TXNS, SC_OPEN, SC_DIRTY = range(6)
+#: and of transactions so far; whether a transaction is open; whether it has rows of captured tables; the
+#: statement of the next row events, 0: not known. A statement is the address of its event, and in the highest
+#: byte the bytes of the event's checksum.
+SC_AT, SC_POS, SC_EVENTS, SC_TXNS, SC_OPEN, SC_DIRTY, SC_TEXT = range(7)
+TEXT_CHECKSUM = 56
+#: The flag of the last row event of a statement.
+STATEMENT_END = 1
 
 #: Words of a transaction's record: commit time in us, server id, thread (-1: unknown), whether it has a GTID
 #: (DOMAIN: MariaDB's), its number, the tag's length; then the UUID (16 bytes; MariaDB: the domain) and the
@@ -153,6 +162,7 @@ def scan_events(
     ntx = ld64(state + 24)
     is_open = ld64(state + 32)
     dirty = ld64(state + 40)
+    text = ld64(state + 48)
     result = np.int64(AT_END)
     while p < end:
         if end - p < HEADER + checksum:
@@ -193,8 +203,11 @@ def scan_events(
                 st64(x + 32, ntx - 1)
                 st64(x + 40, pos if payload < 0 else payload)
                 st64(x + 48, 0 if payload < 0 else pos)
+                st64(x + 56, text)
                 n += 1
                 dirty = np.int64(1)
+            if text != 0 and ld16(p + HEADER + 6) & STATEMENT_END:
+                text = np.int64(0)
         elif action == _MAP:
             if e - p < HEADER + 8:
                 result = np.int64(BAD_EVENT)
@@ -215,6 +228,7 @@ def scan_events(
             ntx += 1
             is_open = np.int64(1)
             dirty = np.int64(0)
+            text = np.int64(0)
         elif action == _DOMAIN_GTID:
             if e - p < HEADER + 13:
                 result = np.int64(BAD_EVENT)
@@ -233,6 +247,7 @@ def scan_events(
             ntx += 1
             is_open = np.int64(1)
             dirty = np.int64(0)
+            text = np.int64(0)
             if ld8(p + HEADER + 12) & _PREPARED_XA:
                 p += size
                 pos += size
@@ -257,6 +272,8 @@ def scan_events(
             if m == 0 or ld64(m + 24) >= 0:
                 result = np.int64(NO_MAP if m == 0 else ASK)
                 break
+            if ld16(p + HEADER + 6) & STATEMENT_END:
+                text = np.int64(0)
         elif action == _QUERY:
             begin = _is_begin(p, e)
             if begin < 0:
@@ -269,6 +286,8 @@ def scan_events(
                 st64(txs + 128 * (ntx - 1) + 16, ld32(p + HEADER))
         elif action == _COMMIT:
             is_open = np.int64(0)
+        elif action == _TEXT:
+            text = p | checksum << TEXT_CHECKSUM
         elif action != _SKIP:
             result = np.int64(ASK)
             break
@@ -280,4 +299,5 @@ def scan_events(
     st64(state + 24, ntx)
     st64(state + 32, is_open)
     st64(state + 40, dirty)
+    st64(state + 48, text)
     return result

@@ -1,9 +1,9 @@
-"""Kernels for ORIGIN's columns."""
+"""Kernels for ORIGIN's columns, and for the statements that the log has before their row events."""
 
-from tailrace.kernels.declarations import entry
+from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.memory import copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
 from tailrace.kernels.text import write_integer
-from tailrace.sources.mysql.wire.kernels.events import DOMAIN
+from tailrace.sources.mysql.wire.kernels.events import DOMAIN, HEADER, ROWS_QUERY, TEXT_CHECKSUM
 from tailrace.sources.mysql.wire.kernels.lookup import T_HEX
 
 #: Digits of `seq` that are the same in a whole block: epoch and file number.
@@ -88,3 +88,41 @@ def write_gtids(count, txn_list, txs, offsets, text, kt):
         o = write_integer(o, ld64(x + 32), kt)
     st32(offsets + 4 * count, o - text)
     return o - text
+
+
+@inline
+def _text(event):
+    """Address of the text in an event."""
+    if ld8(event + 4) == ROWS_QUERY:  # a byte that should be the length, and cannot hold it
+        return event + HEADER + 1
+    return event + HEADER
+
+
+@inline
+def _event(word):
+    """Address of a statement's event."""
+    return word & ((1 << TEXT_CHECKSUM) - 1)
+
+
+@inline
+def _length(word):
+    """Bytes of a statement's text."""
+    event = _event(word)
+    return max(0, event + ld32(event + 9) - (word >> TEXT_CHECKSUM) - _text(event))
+
+
+@entry("void(int64,int64,int64)")
+def measure_texts(count, statements, lengths):
+    """The bytes of the texts of `count` statements, which are as `events.SC_TEXT`; int64 each."""
+    for i in range(count):
+        st64(lengths + 8 * i, _length(ld64(statements + 8 * i)))
+
+
+@entry("void(int64,int64,int64)")
+def write_texts(count, statements, text):
+    """The texts of `count` statements, one after the other, which may not be UTF-8; SLACK behind."""
+    for i in range(count):
+        word = ld64(statements + 8 * i)
+        length = _length(word)
+        copy(text, _text(_event(word)), length)
+        text += length
