@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from starlette.testclient import TestClient
 
 from tailrace.control import servers, tokens
@@ -27,8 +27,11 @@ from tests.support import control
 from tests.support.control_servers import ControlServer
 from tests.support.databases import fresh_database
 from tests.support.pages import browsing, fill, token_of
+from tests.support.wait import wait_until
 
 API = "/api/v1"
+#: Connections of the API to the control plane's database.
+_CONNECTIONS = 8
 
 
 @pytest.fixture(params=control.KINDS)
@@ -154,6 +157,12 @@ def test_sources_are_checked_and_discovered(
         assert client.get(f"{API}/subscriptions").json()["items"] == [], "nothing was created"
 
 
+def _waiting(connection: Connection) -> int:
+    """How many connections wait for the table of tokens."""
+    query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tokens'::regclass"
+    return int(connection.execute(text(query)).scalar_one())
+
+
 @pytest.mark.slow
 def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
     request: pytest.FixtureRequest, tmp_path: Path
@@ -164,6 +173,7 @@ def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
         ended = threading.Event()
         try:
             url = server.url()
+            wait_until(lambda: bool(database.read(servers.all_servers)), 30)
 
             def ask() -> None:
                 asked = urllib.request.Request(f"{url}{API}/me", headers={"authorization": f"Bearer {token}"})
@@ -178,7 +188,8 @@ def test_requests_that_wait_do_not_keep_a_server_from_its_subscriptions(
                     connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
                     for _ in range(24):
                         pool.submit(ask)
-                    time.sleep(1)  # they hold all connections of the API
+                    # they hold all connections of the API
+                    wait_until(lambda: database.read(_waiting) == _CONNECTIONS, 3.5)
                     with pytest.raises(TimeoutError):
                         urllib.request.urlopen(f"{url}/readyz", timeout=1.5)
                     begun_us = database.now_us()

@@ -156,8 +156,9 @@ def serve(
             owner.stop, owner.url = stop, http.url
             if settings is not None:
                 control.sign_on = SignOn(settings, public_url or http.url)
+            token = tokens.first_token(metadata, name)  # before anybody reads that it answers: it may fail
             _tell(f"server {name} has up to {capacity} workers, and answers at {http.url}")
-            if (token := tokens.first_token(metadata, name)) is not None:
+            if token is not None:
                 _tell(f"sign in with the token {token}\nIt may do everything, and is shown only now.")
             owner.run()
 
