@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -13,20 +15,35 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import DeltaSettings, IcebergSettings, ReplicaTransaction, WriteMode
+from tailrace.config.message_sinks import RedisSettings
+from tailrace.config.sinks import (
+    DeltaSettings,
+    DuckDbSettings,
+    IcebergSettings,
+    ReplicaTransaction,
+    WriteMode,
+)
 from tailrace.errors import LeaseLostError, TransientSinkError
-from tailrace.sinks.base import CellBatch
+from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
 from tailrace.sinks.delta.transaction import CommitMark, delta_conflict
+from tailrace.sinks.duckdb.client import connected
+from tailrace.sinks.duckdb.sink import DuckSink
 from tailrace.sinks.iceberg import sink as iceberg
 from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.messages.sink import MessageSink, message_sink
+from tailrace.sinks.redis.client import RedisAccess
+from tailrace.sinks.redis.scripts import APPEND, keys
+from tailrace.sinks.redis.sink import RedisStreams
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.sink import ReplicaSink, open_dialect
 from tailrace.sinks.route import Router
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import BIGINT, TEXT, changes, table
+from tests.support.sinks.duckdb import rows_of as duckdb_rows
 from tests.support.sinks.iceberg import open_table, table_rows
+from tests.support.sinks.redis import entries
 from tests.support.sinks.replica import replica_target
 
 SCHEMA = table(("id", BIGINT), ("name", TEXT), key=("id",))
@@ -147,6 +164,61 @@ def test_replica_of_an_older_version_gets_leases_and_refuses_a_late_end(
         session.run("ROLLBACK")
         assert (entry().begun, entry().done, entry().lease) == (3, 2, 2)
     assert noted(target.rows("_tailrace")) == {"shop.t": 2}
+
+
+def test_duckdb_of_an_older_version_gets_leases_and_refuses_an_older_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = DuckDbSettings(database=str(tmp_path / "shop.duckdb"))
+
+    def write(number: int, stream: StreamId) -> None:
+        with closing(DuckSink(settings, EVERYTHING)) as sink:
+            sink.write(batch(spark, number, stream))
+
+    write(0, STREAM)
+    with connected(settings) as connection:
+        connection.execute("ALTER TABLE db._tailrace.targets DROP COLUMN lease")
+    write(1, FORMER)
+    write(1, PRESENT)  # has nothing to write
+    write(2, PRESENT)
+    for number in (2, 3):
+        with pytest.raises(LeaseLostError):
+            write(number, FORMER)
+    write(3, STREAM)
+    with pytest.raises(LeaseLostError):
+        write(4, FORMER)
+    assert [row["name"] for row in duckdb_rows(settings, "shop.t")] == ["of 3"]
+
+
+def test_redis_takes_nothing_more_of_a_task_whose_owner_has_lost_the_lease(
+    spark: SparkSession, redis: Any
+) -> None:
+    settings = RedisSettings(url=redis.url, topic_prefix=f"t{uuid.uuid4().hex[:8]}", parallelism=1)
+    name = f"{settings.topic_prefix}.shop.t"
+
+    def of(stream: StreamId, number: int) -> MessageSink:
+        sink = message_sink(settings, EVERYTHING, RedisStreams(settings, EVERYTHING), "mysql")
+        sink.write(batch(spark, number, stream))
+        return sink
+
+    with closing(of(FORMER, 0)) as former:
+        begun = RedisStreams(settings, EVERYTHING)
+        begun.begin(batch(spark, 1, FORMER), 1, is_first=True)
+        late = begun.channels({name}, ())
+        of(PRESENT, 1).close()
+        with RedisAccess.of(settings).client() as client, pytest.raises(LeaseLostError) as refused:
+            client.register_script(APPEND)(keys=list(keys(name)), args=[STREAM.query, 1, late.lease, 0])
+        assert name in str(refused.value)
+        with pytest.raises(LeaseLostError):
+            former.write(batch(spark, 1, FORMER))
+        with RedisAccess.of(settings).client() as client:
+            client.delete(name)
+        with pytest.raises(LeaseLostError):
+            of(FORMER, 2)  # nor does it make the stream anew
+    of(PRESENT, 2).close()
+    with RedisAccess.of(settings).client() as client:
+        assert client.hget(keys(name)[1], "lease") == b"2"
+    assert [json.loads(entry["value"])["after"]["name"] for entry in entries(settings, name)] == ["of 2"]
 
 
 def noted(rows: list[Mapping[str, Any]]) -> dict[str, int]:

@@ -25,9 +25,14 @@ def require_newest(target: str, noted: int, lease: int) -> None:
         LeaseLostError: another owner has written.
     """
     if 0 < lease < noted:
-        raise LeaseLostError(
-            f"target `{target}` is written by another server",
-            f"lease {noted} has written it, this process has lease {lease}",
-            "nothing to do: the server with the newer lease runs the pipeline",
-            code="TR-8470",
-        )
+        raise lost(target, noted, lease)
+
+
+def lost(target: str, noted: int, lease: int) -> LeaseLostError:
+    """The error of an owner that is refused, see `require_newest`."""
+    return LeaseLostError(
+        f"target `{target}` is written by another server",
+        f"lease {noted} has written it, this process has lease {lease}",
+        "nothing to do: the server with the newer lease runs the pipeline",
+        code="TR-8470",
+    )

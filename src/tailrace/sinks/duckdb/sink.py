@@ -24,6 +24,7 @@ from tailrace.sinks.duckdb import change_log, sql, state, upsert
 from tailrace.sinks.duckdb.client import connected, scratch
 from tailrace.sinks.duckdb.seen import KeysTable
 from tailrace.sinks.duckdb.table import TABLE, Table, place, require_names
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import held_names, merged_schema
@@ -201,6 +202,9 @@ class _Target:
     def write(self, parts: Sequence[TableBatch], files: _Files) -> None:
         """Write the batch, unless the table has it."""
         self._require_own()
+        lease = self.batch.stream.lease
+        if self.note is not None:
+            require_newest(self.table.target, self.note.lease, lease)
         if self.table.exists():
             assert self.note is not None
             if self.note.batch >= self.batch.id:
@@ -218,7 +222,7 @@ class _Target:
         if self.readings and key:
             self._end_readings(key)
         assert self.note is not None
-        state.write(self.table.connection, self.note.written(self.batch.id, key))
+        state.write(self.table.connection, self.note.written(self.batch.id, key, lease))
         upsert.forget(self.table.connection)
         failpoint("sink.table")
 

@@ -25,6 +25,7 @@ class TargetNote:
         mode: its content.
         batch: the last batch that it has.
         key: the columns of its key.
+        lease: the newest lease under which it was written (`sinks.lease`); 0: none.
     """
 
     target: str
@@ -32,19 +33,21 @@ class TargetNote:
     mode: str
     batch: int
     key: tuple[str, ...] = ()
+    lease: int = 0
 
-    def written(self, batch: int, key: tuple[str, ...]) -> TargetNote:
+    def written(self, batch: int, key: tuple[str, ...], lease: int) -> TargetNote:
         """The note after a batch."""
-        return replace(self, batch=batch, key=key or self.key)
+        return replace(self, batch=batch, key=key or self.key, lease=lease or self.lease)
 
 
 def prepare(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the table of notes, if it is not there."""
+    """Create the table of notes, if it is not there; one without leases gets them."""
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {sql.name(sql.DATABASE, sql.OWN_SCHEMA)}")
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {_TABLE} (target VARCHAR, stream VARCHAR, mode VARCHAR, batch BIGINT,"
         " key VARCHAR, version INTEGER)"
     )
+    connection.execute(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS lease BIGINT DEFAULT 0")
 
 
 def read(connection: duckdb.DuckDBPyConnection) -> dict[str, TargetNote]:
@@ -60,9 +63,9 @@ def read(connection: duckdb.DuckDBPyConnection) -> dict[str, TargetNote]:
     ).fetchone()
     if found is None:
         return {}
-    rows = connection.execute(f"SELECT target, stream, mode, batch, key, version FROM {_TABLE}").fetchall()
     notes = {}
-    for target, stream, mode, batch, key, version in rows:
+    for row in connection.execute(f"SELECT * FROM {_TABLE}").to_arrow_table().to_pylist():
+        target, version = row["target"], row["version"]
         if version > _VERSION:
             raise StateError(
                 f"target `{target}` was written by a later version of Tailrace",
@@ -70,7 +73,8 @@ def read(connection: duckdb.DuckDBPyConnection) -> dict[str, TargetNote]:
                 "install that version again",
                 code="TR-7903",
             )
-        notes[target] = TargetNote(target, stream, mode, batch, tuple(json.loads(key)))
+        key, lease = tuple(json.loads(row["key"])), row.get("lease", 0)  # a reader may come before `prepare`
+        notes[target] = TargetNote(target, row["stream"], row["mode"], row["batch"], key, lease)
     return notes
 
 
@@ -78,6 +82,6 @@ def write(connection: duckdb.DuckDBPyConnection, note: TargetNote) -> None:
     """Replace the note of a target."""
     connection.execute(f"DELETE FROM {_TABLE} WHERE target = ?", [note.target])
     connection.execute(
-        f"INSERT INTO {_TABLE} VALUES (?, ?, ?, ?, ?, ?)",
-        [note.target, note.stream, note.mode, note.batch, json.dumps(note.key), _VERSION],
+        f"INSERT INTO {_TABLE} VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [note.target, note.stream, note.mode, note.batch, json.dumps(note.key), _VERSION, note.lease],
     )

@@ -26,11 +26,13 @@ class RedisChannels:
     Args:
         access: how to reach the server.
         stream: who writes.
+        lease: the number of the lease under which it writes (`sinks.lease`); 0: no server runs it.
         most_entries: most entries of a stream; 0: any number.
     """
 
     access: RedisAccess
     stream: str
+    lease: int
     most_entries: int
 
     def open(self, share: MessageShare, writer: int, *, may_repeat: bool) -> RedisChannel:  # noqa: ARG002 - the script tells
@@ -77,7 +79,7 @@ class RedisChannel:
         arguments = [value for row in zip(*columns, strict=True) for value in row]
         append(
             keys=list(keys(share.targets[table])),
-            args=[self._to.stream, share.batch, self._to.most_entries, *arguments],
+            args=[self._to.stream, share.batch, self._to.lease, self._to.most_entries, *arguments],
         )
 
     def finish(self) -> None:

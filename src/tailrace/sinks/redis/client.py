@@ -12,9 +12,10 @@ from redis import exceptions
 
 from tailrace.config.message_sinks import RedisSettings
 from tailrace.config.secret import Secret, hidden
-from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.errors import LeaseLostError, SinkError, StateError, TransientSinkError
 from tailrace.printable import shortened
-from tailrace.sinks.redis.scripts import GONE, LATER, OWNER
+from tailrace.sinks.lease import lost
+from tailrace.sinks.redis.scripts import GONE, LATER, LEASE, OWNER
 
 #: Time limit for connecting, and for an answer.
 _TIMEOUT_S = 30.0
@@ -54,6 +55,7 @@ class RedisAccess:
             TransientSinkError: the server does not answer.
             SinkError: it refuses the client, or a command.
             StateError: a stream is another's.
+            LeaseLostError: another owner has written a stream.
         """
         password = None if self.password is None else self.password.resolve()
         tls = {"ssl_ca_certs": self.tls_ca} if self.url.startswith("rediss:") else {}
@@ -74,9 +76,12 @@ class RedisAccess:
             client.close()
 
 
-def _failure(error: exceptions.RedisError, text: str) -> SinkError | StateError:
+def _failure(error: exceptions.RedisError, text: str) -> SinkError | StateError | LeaseLostError:
     name, _, rest = text.partition(" ")
     detail = shortened(text)
+    if name == LEASE:
+        noted, lease, stream = rest.split(" ", 2)
+        return lost(shortened(stream), int(noted), int(lease))
     if name == OWNER:
         return StateError(
             "what is in Redis under the topic prefix is not this stream's",

@@ -26,7 +26,8 @@ class RedisStreams:
         self._settings = settings
         self._router = router
         self._access = RedisAccess.of(settings)
-        self._stream, self._batch = "", 0
+        #: Who writes which batch under which lease, as scripts are told.
+        self._writer: tuple[str, int, int] = ("", 0, 0)
         #: The targets of the batch before.
         self._written: set[str] = set()
 
@@ -50,12 +51,12 @@ class RedisStreams:
 
     def begin(self, batch: CellBatch, writers: int, *, is_first: bool) -> int:
         """See `System`: what streams have of the batch before need not be known any longer."""
-        self._stream, self._batch = batch.stream.query, batch.id
+        self._writer = batch.stream.query, batch.id, batch.stream.lease
         if self._written and not is_first:
             with self._access.client() as client:
                 advance = client.register_script(ADVANCE)
                 for name in sorted(self._written):
-                    advance(keys=list(keys(name)), args=[self._stream, self._batch])
+                    advance(keys=list(keys(name)), args=list(self._writer))
         self._written = set()
         return writers
 
@@ -64,14 +65,16 @@ class RedisStreams:
 
         Raises:
             StateError: a stream is another's.
+            LeaseLostError: another owner has written a stream.
         """
         with self._access.client() as client:
             create, check = (client.register_script(script) for script in (CREATE, CHECK))
             for name in sorted(targets):
                 run = create if name in missing else check
-                run(keys=list(keys(name)), args=[self._stream, self._batch])
+                run(keys=list(keys(name)), args=list(self._writer))
         self._written |= set(targets)
-        return RedisChannels(self._access, self._stream, self._settings.max_entries or 0)
+        stream, _, lease = self._writer
+        return RedisChannels(self._access, stream, lease, self._settings.max_entries or 0)
 
     def close(self) -> None:
         """See `System`: connections last as long as a batch."""
