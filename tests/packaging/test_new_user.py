@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 #: How long it may take from the command `tailrace serve` to rows in the target, seconds.
 MOST_S = 120
+#: How long the test waits, to tell how long it took.
+_PATIENCE_S = 360
 
 
 def test_pipeline_made_in_a_browser_runs_within_two_minutes(mysql, database: str) -> None:
@@ -75,9 +77,7 @@ def test_pipeline_made_in_a_browser_runs_within_two_minutes(mysql, database: str
             page.get_by_role("button", name="Create").click()
             created = time.monotonic()
             row = page.locator("#tables tbody tr").filter(has_text=f"{database}.orders")
-            row.get_by_text("following the log").wait_for(
-                timeout=3 * MOST_S * 1000
-            )  # or nobody learns the time
+            row.get_by_text("following the log").wait_for(timeout=_PATIENCE_S * 1000)
             rows = polars.read_delta(str(data / "lake/shop" / f"{database}.orders"))
             done = time.monotonic()
             page.get_by_role("button", name="Pause").click()
