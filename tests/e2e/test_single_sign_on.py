@@ -81,10 +81,18 @@ def test_people_sign_in_with_a_browser(real: Keycloak, server: HttpServer, contr
         assert cookie["sameSite"] == "Strict"
         assert not [each for each in context.cookies(server.url) if "under-way" in each["name"]]
         page.get_by_role("button", name="Sign out").click()
-        page.wait_for_url(f"{server.url}/sign-in")
+        page.wait_for_url(f"{server.url}/sign-in?out=1")
         context.add_cookies([cookie])  # a copy of the session has ended, too
-        page.goto(f"{server.url}/audit")
-        assert "/sign-in" in page.url
+        other = context.new_page()
+        other.goto(f"{server.url}/audit")
+        assert "/sign-in" in other.url
+        other.get_by_role("link", name="Sign in with Keycloak").click()
+        other.wait_for_url(f"{server.url}/audit")  # without a question
+        page.get_by_role("link", name="Sign out there, too").click()
+        page.locator("#kc-logout").click()
+        page.wait_for_url(f"{server.url}/sign-in")
+        page.get_by_role("link", name="Sign in with Keycloak").click()
+        page.locator("#password").wait_for()
         context.close()
 
         real.rotate()  # the next ID token has a key that was not there when keys were read
@@ -107,6 +115,7 @@ def test_people_sign_in_with_a_browser(real: Keycloak, server: HttpServer, contr
     assert told == [
         ("oidc:ann@example.com", "session.begin"),
         ("oidc:ann@example.com", "session.end"),
+        ("oidc:ann@example.com", "session.begin"),
         ("oidc:bob@example.com", "session.begin"),
     ]
 

@@ -55,6 +55,7 @@ class ProviderDescription:
         keys: where its keys are.
         authentication: how clients with a secret name themselves.
         names_itself: whether it says who it is when it sends somebody back.
+        sign_out: where it has people sign out; None: nowhere that it tells of.
     """
 
     authorization: str
@@ -62,6 +63,7 @@ class ProviderDescription:
     keys: str
     authentication: str
     names_itself: bool
+    sign_out: str | None
 
 
 class Provider:
@@ -170,7 +172,10 @@ def _described(found: Mapping[str, Any]) -> ProviderDescription:
     ways = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     way = "client_secret_post" if "client_secret_basic" not in ways else "client_secret_basic"
     names_itself = found.get("authorization_response_iss_parameter_supported") is True
-    return ProviderDescription(authorization, token, keys, way, names_itself)
+    sign_out = found.get("end_session_endpoint")
+    return ProviderDescription(
+        *(authorization, token, keys, way, names_itself), sign_out if is_safe_url(sign_out) else None
+    )
 
 
 def _public_key(given: object) -> PublicKey | None:

@@ -6,6 +6,9 @@
     provider -> us        a code, and `state`: it must be of the cookie's secret
     us <-> provider       the code and the verifier, for an ID token: it must have the `nonce`
 
+Who signs out here still is signed in at the provider, which would sign them in again without a question: the
+page then leads to where the provider has people sign out (OpenID Connect RP-Initiated Logout 1.0).
+
 A code alone is worth nothing: who has stolen one lacks the verifier, and who plants one lacks the state.
 """
 
@@ -16,6 +19,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 from authlib.common.errors import AuthlibBaseError
 
@@ -25,8 +29,9 @@ from tailrace.control.oidc.provider import Provider, refused
 from tailrace.control.oidc.settings import OidcSettings
 from tailrace.errors import ControlError
 
-#: Where the provider sends browsers back to, below the address that browsers use.
-CALLBACK = "/sign-in/oidc/callback"
+#: Where people sign in, and where the provider sends browsers back to, below the address that browsers use.
+SIGN_IN = "/sign-in"
+CALLBACK = f"{SIGN_IN}/oidc/callback"
 _ERROR = re.compile(r"[a-z_]{1,40}")
 
 
@@ -42,6 +47,7 @@ class SignOn:
     def __init__(self, settings: OidcSettings, url: str, provider: Provider | None = None) -> None:
         self.settings = settings
         self.redirect = url.rstrip("/") + CALLBACK
+        self._after = url.rstrip("/") + SIGN_IN
         self._provider = provider or Provider(settings)
 
     @property
@@ -71,6 +77,18 @@ class SignOn:
                 nonce=_of(secret, "nonce"),
             )
         return str(url)
+
+    def sign_out(self) -> str | None:
+        """Where somebody who has signed out here signs out at the provider; None: it has no such address.
+
+        Raises:
+            TransientControlError: the provider cannot be asked.
+        """
+        address = self._provider.described().sign_out
+        if address is None:
+            return None
+        query = {"client_id": self.settings.client_id, "post_logout_redirect_uri": self._after}
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
 
     def finish(self, secret: str, answer: Mapping[str, str]) -> Person:
         """Who has signed in.

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from tailrace.control.oidc.sign_on import CALLBACK, SignOn
+from tailrace.control.oidc.sign_on import CALLBACK, SIGN_IN, SignOn
 from tailrace.control.pages.protection import form_token_of, require_own_form
 from tailrace.control.pages.site import (
     SESSION_S,
@@ -30,6 +30,7 @@ from tailrace.control.pages.site import (
     status_of,
     to,
 )
+from tailrace.control.sessions import is_session
 from tailrace.errors import ControlError, TailraceError, TransientControlError
 
 #: The cookie of a form that is sent before there is a session.
@@ -43,11 +44,11 @@ def routes(site: Site) -> APIRouter:
     """The pages of this module."""
     router = APIRouter(route_class=PageRoute)
 
-    @router.get("/sign-in")
-    def sign_in_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - as the address has it
-        return _form(site, request, _inside(next))
+    @router.get(SIGN_IN)
+    def sign_in_page(request: Request, next: str = "/", out: bool = False) -> Response:  # noqa: A002
+        return _form(site, request, _inside(next), is_out=out)
 
-    @router.post("/sign-in")
+    @router.post(SIGN_IN)
     def sign_in(
         request: Request,
         token: Annotated[str, Form(max_length=10_000)],
@@ -114,8 +115,10 @@ def routes(site: Site) -> APIRouter:
 
     @router.post("/sign-out")
     def sign_out(request: Request, form_token: Annotated[str, Form()] = "") -> Response:
-        site.control.sign_out(site.acting(request, form_token).secret)
-        response = to(request, "/sign-in")
+        secret = site.acting(request, form_token).secret
+        site.control.sign_out(secret)
+        # not to the provider at once: forms of our pages lead nowhere else (`form-action`)
+        response = to(request, f"{SIGN_IN}?out=1" if is_session(secret) else SIGN_IN)
         response.headers["clear-site-data"] = '"cache", "storage"'
         _forget(response)
         return response
@@ -123,7 +126,14 @@ def routes(site: Site) -> APIRouter:
     return router
 
 
-def _form(site: Site, request: Request, next_: str, problem: TailraceError | None = None) -> Response:
+def _form(
+    site: Site,
+    request: Request,
+    next_: str,
+    problem: TailraceError | None = None,
+    *,
+    is_out: bool = False,
+) -> Response:
     secret = cookie(request, _BEFORE) or secrets.token_urlsafe(32)
     response = show(
         request,
@@ -134,11 +144,20 @@ def _form(site: Site, request: Request, next_: str, problem: TailraceError | Non
         problem=problem,
         help=_HELP,
         provider=None if site.control.sign_on is None else site.control.sign_on.settings.name,
+        sign_out=_sign_out(site) if is_out else None,
     )
     if problem is not None:
         response.status_code = status_of(problem)
     _set(request, response, cookie_name(request, _BEFORE), secret, 3600)
     return response
+
+
+def _sign_out(site: Site) -> str | None:
+    """Where the provider has people sign out; None: it does not say so, or not now."""
+    try:
+        return None if site.control.sign_on is None else site.control.sign_on.sign_out()
+    except TransientControlError:
+        return None
 
 
 def _require_few(wait_s: float) -> None:

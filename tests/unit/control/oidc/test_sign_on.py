@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import html
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,7 +102,9 @@ def test_somebody_signs_in_and_out(provider: SmallProvider, site: Site) -> None:
     assert refused.status_code == 401
     assert client.get("/new").status_code == 403  # scope `read`
     form_token = page.text.split('name="form_token" value="')[1].split('"')[0]
-    assert client.post("/sign-out", data={"form_token": form_token}).status_code == 303
+    out = client.post("/sign-out", data={"form_token": form_token})
+    assert (out.status_code, out.headers["location"]) == (303, "/sign-in?out=1")
+    assert "still signed in" not in client.get("/sign-in?out=1").text  # the provider has no such address
     client.cookies.set("__Host-tailrace", held)
     assert client.get("/audit").status_code == 303
     events = control.database.read(audit.read_events)
@@ -109,6 +113,26 @@ def test_somebody_signs_in_and_out(provider: SmallProvider, site: Site) -> None:
         ("oidc:ann@example.com", "session.begin"),
     ]
     assert events[1].after == {"subject": "7", "scope": "read"}
+
+
+@pytest.mark.parametrize("query", ["", "?realm=main"])
+def test_page_leads_to_where_the_provider_has_people_sign_out(
+    query: str, provider: SmallProvider, site: Site
+) -> None:
+    client, control = site
+    provider.described = {"end_session_endpoint": f"{provider.url}/logout{query}"}
+    assert f"{provider.url}/logout" not in client.get("/sign-in").text
+    page = client.get("/sign-in?out=1").text
+    (link,) = re.findall(rf'href="({re.escape(provider.url)}/logout[^"]+)"', page)
+    given = parse_qs(urlsplit(html.unescape(link)).query)
+    wanted = {"client_id": [CLIENT], "post_logout_redirect_uri": [f"{URL}/sign-in"]}
+    assert given == wanted | ({"realm": ["main"]} if query else {})
+    provider.described = {"end_session_endpoint": "javascript:alert(1)"}
+    control.sign_on = SignOn(provider.settings, URL)
+    assert "still signed in" not in client.get("/sign-in?out=1").text
+    provider.answers["/.well-known/openid-configuration"] = 500, b""
+    control.sign_on = SignOn(provider.settings, URL)
+    assert "still signed in" not in client.get("/sign-in?out=1").text
 
 
 def test_session_ends_by_time(provider: SmallProvider, site: Site) -> None:
