@@ -3615,7 +3615,8 @@ CATALOGUE = {
         "`UPDATE subscriptions SET lease = lease + 1000000`. For one target alone: remove the number from "
         "it. Delta: `ALTER TABLE ... UNSET TBLPROPERTIES ('tailrace.lease')`, there, in "
         "`_tailrace_batches` and in `_tailrace/changes`; Iceberg: the same property; databases: "
-        "`UPDATE _tailrace SET lease = 0`.",
+        "`UPDATE _tailrace SET lease = 0`; DuckDB: `UPDATE _tailrace.targets SET lease = 0`; Redis: "
+        "`HDEL {STREAM}:tailrace lease`.",
     ),
     "TR-8471": Condition(
         "the server is not reached under that name",
