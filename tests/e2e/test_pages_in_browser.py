@@ -29,6 +29,7 @@ from tailrace.control.jobs import JobKind
 from tailrace.control.metadata.database import ControlDatabase
 from tailrace.control.metadata.tables import progress as progress_table
 from tailrace.control.metadata.tables import subscriptions as table
+from tailrace.control.oidc.sign_on import SignOn
 from tailrace.control.operations import Control
 from tailrace.control.pages import one
 from tailrace.control.pages.samples import Sampler
@@ -39,7 +40,8 @@ from tailrace.control.tokens import Scope
 from tailrace.errors import TransientControlError
 from tests.support.browser import LOOKS, chromium, signed_in
 from tests.support.databases import fresh_database
-from tests.support.pages import FILE, HOSTILE, control, fill, token_of
+from tests.support.oidc import small_provider
+from tests.support.pages import FILE, HOSTILE, control, fill, token_of, unreachable
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ pytestmark = pytest.mark.slow
 IMAGES = Path(__file__).parents[2] / "docs" / "img"
 #: The screenshots of the documentation.
 DOCUMENTED = {"list-light", "pipeline-light", "pipeline-dark", "new-light", "list-narrow"}
+#: What must be seen on a page, so that it is in the state that it is looked at in.
+SHOWN = {"retrying": re.compile(r"^since \d{4}-"), "signed-out": "still signed in at"}
 #: npm's package of axe-core, and its SHA-256.
 AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
 
@@ -132,14 +136,23 @@ def test_pages_have_no_barriers_and_look_as_documented(
     database: ControlDatabase, browser: Browser, axe: str, look: str, tmp_path: Path
 ) -> None:
     fill(database)
+    with database.begin() as connection:
+        held = subscriptions.get(connection, "inventory")
+        assert held.owner is not None
+        lease = leases.Lease(held.id, held.name, held.owner, held.lease)
+        progress.in_trouble(connection, lease, unreachable().json_values())
     update = bool(os.environ.get("UPDATE_DOCS"))
     pictures = IMAGES if update else tmp_path
-    with Served(control(database), browser) as served:
+    of = control(database)
+    with small_provider() as provider, Served(of, browser) as served:
+        provider.described = {"end_session_endpoint": f"{provider.url}/logout"}
+        of.sign_on = SignOn(provider.settings, served.url)
         page = served.page(look)
         for name, path in {
             "list": "/",
             "pipeline": "/pipelines/shop",
             "failed": "/pipelines/billing",
+            "retrying": "/pipelines/inventory",
             "comparisons": "/pipelines/shop/comparisons",
             "changes": "/pipelines/shop/changes",
             "schema-changes": "/pipelines/shop/schema-changes",
@@ -149,8 +162,11 @@ def test_pages_have_no_barriers_and_look_as_documented(
             "audit": "/audit",
             "missing": "/pipelines/nothing",
             "sign-in": "/sign-in",
+            "signed-out": "/sign-in?out=1",
         }.items():
             page.goto(served.url + path)
+            if name in SHOWN:
+                page.get_by_text(SHOWN[name]).wait_for()
             if path == "/pipelines/shop":
                 page.wait_for_selector(".plot .u-over")
             if "edit" in name or name == "new":
