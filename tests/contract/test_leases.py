@@ -206,7 +206,7 @@ def test_redis_takes_nothing_more_of_a_task_whose_owner_has_lost_the_lease(
         begun.begin(batch(spark, 1, FORMER), 1, is_first=True)
         late = begun.channels({name}, ())
         of(PRESENT, 1).close()
-        with RedisAccess.of(settings).client() as client, pytest.raises(LeaseLostError) as refused:
+        with pytest.raises(LeaseLostError) as refused, RedisAccess.of(settings).client() as client:
             client.register_script(APPEND)(keys=list(keys(name)), args=[STREAM.query, 1, late.lease, 0])
         assert name in str(refused.value)
         with pytest.raises(LeaseLostError):
