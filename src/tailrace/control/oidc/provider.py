@@ -55,7 +55,7 @@ class ProviderDescription:
         keys: where its keys are.
         authentication: how clients with a secret name themselves.
         names_itself: whether it says who it is when it sends somebody back.
-        sign_out: where it has people sign out; None: nowhere that it tells of.
+        sign_out: where it has people sign out; None: it names no such address.
     """
 
     authorization: str

@@ -26,7 +26,7 @@ class RedisStreams:
         self._settings = settings
         self._router = router
         self._access = RedisAccess.of(settings)
-        #: Who writes which batch under which lease, as scripts are told.
+        #: Who writes which batch under which lease: what scripts need.
         self._writer: tuple[str, int, int] = ("", 0, 0)
         #: The targets of the batch before.
         self._written: set[str] = set()
