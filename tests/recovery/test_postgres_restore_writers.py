@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 
 import pytest
 from pg8000.exceptions import DatabaseError, InterfaceError
@@ -20,12 +20,15 @@ from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.postgres_restore import restored
 from tailrace.sources.archive.writing import ArchivingLimits
+from tailrace.sources.postgres.archiving import builder, sightings
 from tailrace.sources.postgres.archiving.archiver import WalArchiver
 from tailrace.sources.postgres.archiving.keeping import keep_base
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication import incoming
 from tailrace.sources.postgres.replication.archive.segment import WalArchive
 from tailrace_dev.servers.postgres import start_postgres
 from tests.support.archives import archive_wal_to_end
+from tests.support.faults import late_standby, repeatedly
 from tests.support.kills import brought_back
 from tests.support.postgres import options_for
 from tests.support.postgres_history import History
@@ -203,6 +206,12 @@ def compare(busy: Busy, results: dict[int, tuple[dict, int]]) -> None:
 
 
 @pytest.fixture
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(incoming, "_RECEIVE", 20_000)
+    monkeypatch.setattr(builder, "_KEPT_BYTES", 50_000)
+
+
+@pytest.fixture
 def make(tmp_path) -> Callable[..., Busy]:
     return lambda server, database, *given: Busy(server, database, tmp_path / "archive", *given)
 
@@ -264,6 +273,7 @@ def refused_behind_a_truncation(busy: Busy, since_us: int) -> None:
         busy.found(sure)
 
 
+@pytest.mark.usefixtures("_small_pieces")
 def test_table_is_restored_as_of_any_time_though_the_server_was_killed(make):
     with start_postgres("18") as server:
         server.execute("CREATE DATABASE shop")
@@ -285,3 +295,33 @@ def test_table_is_restored_as_of_any_time_though_the_server_was_killed(make):
         for at_us in times(busy, since):
             results[at_us] = busy.found(at_us)
         compare(busy, results)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["prompt", "late"])
+def test_table_whose_rows_were_rewritten_meanwhile_is_restored_exactly_or_refused(
+    postgres, postgres_database, make, monkeypatch, late
+):
+    """The archiver looks all the time. With a late standby commits are in the log before they are visible."""
+    monkeypatch.setattr(sightings, "_PAUSE_S", 0.0)
+    busy = make(postgres, postgres_database, "table")
+    with (
+        late_standby(postgres) if late else nullcontext(),
+        busy.archiving(),
+        busy.writing(),
+        repeatedly(lambda: busy.history.rewrite("a"), 2.0),
+    ):
+        busy.grow()
+        busy.base()
+        since = busy.moment()
+        for _ in range(BASES):
+            busy.grow()
+            busy.base()
+        busy.grow()
+    results = {}
+    for at_us in times(busy, since):
+        try:
+            results[at_us] = busy.found(at_us)
+        except SourceError as error:
+            assert error.code == "TR-8211", error
+    compare(busy, results)
+    assert len(results) > TIMES / 2

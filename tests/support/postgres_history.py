@@ -52,22 +52,41 @@ class History:
     ) -> None:
         self._server, self._database, self._table, self._key = server, database, table, tuple(key)
         self._publication, self._slot = publication, f"history_{database}"
+        columns = server.execute(
+            f"SELECT attname::text FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0",
+            database=database,
+        )
         was = ", ".join(f"OLD.{name}" for name in key)
+        now = ", ".join(f"NEW.{name}" for (name,) in columns)
         server.execute(
             f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')",
             "CREATE SCHEMA history",
-            "CREATE TABLE history.changes "
-            f"(n bigserial PRIMARY KEY, xid xid8, op text, was jsonb, now {table})",
+            "CREATE SEQUENCE history.n",
+            "CREATE TABLE history.changes AS SELECT 0::int8 AS n, '0'::xid8 AS xid, ''::text AS op, "
+            f"NULL::jsonb AS was, {table}.* FROM {table} WITH NO DATA",
+            "ALTER TABLE history.changes ALTER n SET DEFAULT nextval('history.n'), "
+            "ALTER xid SET DEFAULT pg_current_xact_id()",
             f"""CREATE FUNCTION history.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            INSERT INTO history.changes (xid, op, was, now) VALUES (pg_current_xact_id(), TG_OP,
-                CASE WHEN TG_OP IN ('UPDATE', 'DELETE') THEN jsonb_build_array({was}) END,
-                CASE WHEN TG_OP IN ('INSERT', 'UPDATE') THEN NEW END);
+            INSERT INTO history.changes SELECT nextval('history.n'), pg_current_xact_id(), TG_OP,
+                CASE WHEN TG_OP IN ('UPDATE', 'DELETE') THEN jsonb_build_array({was}) END, {now};
             RETURN NULL; END $$""",
             f"CREATE TRIGGER noted AFTER INSERT OR UPDATE OR DELETE ON {table} "
             "FOR EACH ROW EXECUTE FUNCTION history.note()",
             f"CREATE TRIGGER emptied AFTER TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION history.note()",
             database=database,
+        )
+
+    def rewrite(self, column: str) -> None:
+        """Add one to a column of all rows, by a statement that the log does not have."""
+        self._server.execute(
+            "BEGIN",
+            f"LOCK TABLE {self._table}",
+            f"ALTER TABLE {self._table} ALTER {column} TYPE int USING {column} + 1",
+            f"INSERT INTO history.changes (op, was) VALUES ('REWRITE', '\"{column}\"')",
+            "SELECT pg_logical_emit_message(true, 'history', '')",
+            "COMMIT",
+            database=self._database,
         )
 
     def size(self) -> int:
@@ -93,9 +112,7 @@ class History:
         """The changes so far, those of each row in the order of commits."""
         with closing(self._server.connect(database=self._database)) as connection:
             cursor = connection.cursor()
-            return named_rows(
-                cursor, "SELECT n, op, xid::text::int8 AS xid, was, (now).* FROM history.changes ORDER BY n"
-            )
+            return named_rows(cursor, "SELECT *, xid::text::int8 AS xid FROM history.changes ORDER BY n")
 
     def rows(self, changes: Sequence[Row], commits: Sequence[Commit]) -> Rows:
         """The rows after transactions."""
@@ -106,6 +123,10 @@ class History:
                 continue
             if change["op"] == "TRUNCATE":
                 rows.clear()
+                continue
+            if change["op"] == "REWRITE":
+                for row in rows.values():
+                    row[change["was"]] = None if row[change["was"]] is None else row[change["was"]] + 1
                 continue
             if change["op"] != "INSERT":
                 del rows[tuple(change["was"])]
