@@ -239,6 +239,7 @@ def test_hostile_names_do_nothing(database: ControlDatabase, browser: Browser) -
         ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
         error = dict.fromkeys(("code", "message", "detail", "hint"), HOSTILE)
         hostile = [TableReport(f"{HOSTILE}{i}", "failed", error=error) for i in range(3)]
+        hostile.append(TableReport(f"{HOSTILE}3", "incremental_log"))  # one that can be read again
         progress.report(connection, lease, Stage.SNAPSHOT, hostile)
     with Served(control(database), browser) as served:
         page = served.page()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
 
 from tailrace.control import audit
 from tailrace.control.leases import Lease, release, require_held
@@ -21,6 +21,18 @@ from tailrace.errors import TailraceError
 
 #: Pauses before a failed subscription is tried again, seconds, by the number of failures in a row.
 _PAUSES_S = (5, 15, 60, 300)
+# Statements of reports, which streams make every few seconds: to build them took longer than to run them.
+_OF_STREAM = and_(
+    progress.c.subscription_id == bindparam("of_subscription"), progress.c.source == bindparam("of_source")
+)
+_KNOWN = select(progress.c.table_name).where(_OF_STREAM)
+_GONE = delete(progress).where(_OF_STREAM, progress.c.table_name.in_(bindparam("of_tables", expanding=True)))
+_NEW = insert(progress).values(updated_us=now_us())
+_AGAIN = (
+    update(progress)
+    .where(_OF_STREAM, progress.c.table_name == bindparam("of_table"))
+    .values(updated_us=now_us())
+)
 
 
 @dataclass(frozen=True)
@@ -95,24 +107,17 @@ def report(
         )
     elif row.failures:
         _set(connection, lease, stage_reason=_reason(connection, row, trouble), failures=0)
-    of = progress.c
-    stream = and_(of.subscription_id == row.id, of.source == source)
-    known = set(connection.execute(select(of.table_name).where(stream)).scalars())
-    gone = known - {table.table for table in tables}
-    if gone:
-        connection.execute(delete(progress).where(stream, of.table_name.in_(gone)))
-    for table in tables:
-        if changed is not None and table.table not in changed and table.table in known:
-            continue
-        values = _values(table)
-        if table.table in known:
-            connection.execute(update(progress).where(stream, of.table_name == table.table).values(**values))
-        else:
-            connection.execute(
-                insert(progress).values(
-                    subscription_id=row.id, source=source, table_name=table.table, **values
-                )
-            )
+    stream = {"of_subscription": row.id, "of_source": source}
+    known = set(connection.execute(_KNOWN, stream).scalars())
+    if gone := known - {table.table for table in tables}:
+        connection.execute(_GONE, {**stream, "of_tables": list(gone)})
+    new = [table for table in tables if table.table not in known]
+    if new:
+        names = {"subscription_id": row.id, "source": source}
+        connection.execute(_NEW, [{**names, "table_name": table.table, **_values(table)} for table in new])
+    again = [t for t in tables if t.table in known and (changed is None or t.table in changed)]
+    if again:
+        connection.execute(_AGAIN, [{**stream, "of_table": table.table, **_values(table)} for table in again])
 
 
 def in_trouble(connection: Connection, lease: Lease, reason: Mapping[str, Any] | None) -> None:
@@ -239,5 +244,4 @@ def _values(table: TableReport) -> dict[str, Any]:
         "complete_us": table.complete_us,
         "changes": table.changes,
         "error": None if table.error is None else json.dumps(table.error),
-        "updated_us": now_us(),
     }

@@ -17,7 +17,6 @@ no class of its own.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 import time
@@ -52,6 +51,7 @@ from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.older_checkpoint import require_newest
 from tailrace.pipeline.parked_sinks import ParkedSinks
 from tailrace.pipeline.parking import Parking
+from tailrace.pipeline.reports import Reports
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
@@ -65,7 +65,6 @@ from tailrace.spark.jvm import (
     end_planners,
     failure_classes,
     register_source,
-    reports_after,
 )
 from tailrace.spark.live_sample import sample_path
 from tailrace.spark.requests import requests_path
@@ -210,7 +209,8 @@ class BatchGate:
         self._lock = threading.Lock()
         #: Whether the sink has the last batch of a stream that ends.
         self.ended = False
-        #: The newest batch in the sink, None before the first.
+        #: The newest batch that was to be written, and the newest in the sink; None before the first.
+        self.begun: int | None = None
         self.written: int | None = None
         #: The sink's exception.
         self.failure: Exception | None = None
@@ -223,6 +223,7 @@ class BatchGate:
             if self._closed.is_set():
                 raise _StopRequestedError
             self._idle.clear()
+        self.begun = batch_id
         self._watcher.on_step(f"writing batch {batch_id}")
         timings, written, start_ns = Timings(), list[Written](), time.time_ns()
         quarantined = Counter[tuple[str, str]]()
@@ -406,16 +407,17 @@ class Supervisor:
             return
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
-        seen, planned, pause_s = "", 0, _POLL_S
+        reports, planned, pause_s = Reports(query), 0, _POLL_S
         ends_soon = self.pipeline.settings.trigger is TriggerMode.AVAILABLE_NOW
         longest_s = _POLL_S if ends_soon else _IDLE_POLL_S
         idle = _idle(query) if _ends_when_idle(self.pipeline) else threading.Event()
         while query.isActive and not (gate.ended or idle.is_set()) and not self.stop.wait(pause_s):
-            before, seen = seen, self._report(query, seen, parking, sinks)
-            pause_s = _POLL_S if seen != before else min(_SLOWER * pause_s, longest_s)
+            has_news = self._report(reports.new(gate.begun), parking, sinks)
+            is_idle = reports.is_idle(gate.begun)
+            pause_s = _POLL_S if has_news and not is_idle else min(_SLOWER * pause_s, longest_s)
             sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
-            steps = bool(seen) + (gate.written is not None)
+            steps = reports.are_there + (gate.written is not None)
             if self.is_alone and steps > planned:
                 planned = steps
                 with suppress(Py4JJavaError):  # they cost memory only
@@ -423,7 +425,7 @@ class Supervisor:
             cluster.look()
         if query.isActive and (self.stop.is_set() or gate.ended or idle.is_set()):
             _stop(query, gate)
-        self._report(query, seen, parking, sinks)
+        self._report(reports.rest(), parking, sinks)
         if gate.ended:
             self.watcher.on_notice(f"the stream has reached its end, {self.pipeline.source.ending_position}")
         if self.stop.is_set() or gate.ended:
@@ -456,16 +458,15 @@ class Supervisor:
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
-    def _report(self, query: StreamingQuery, seen: str, parking: Parking, sinks: ParkedSinks) -> str:
-        for text in reports_after(query, seen):
-            report = json.loads(text)
+    def _report(self, reports: Sequence[Mapping[str, Any]], parking: Parking, sinks: ParkedSinks) -> bool:
+        """Pass reports on; whether there were any."""
+        for report in reports:
             parking.look(report)
             self._log_warning.look(report)
             self._held_snapshot.look(report)
             more = {"pendingRows": self.sink.pending_rows, "parkedSinks": sinks.report()}
             self.watcher.on_progress({**report, **more})
-            seen = text
-        return seen
+        return bool(reports)
 
 
 @contextmanager

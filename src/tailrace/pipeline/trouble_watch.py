@@ -9,6 +9,7 @@ from typing import Self
 
 from tailrace.config.model import Pipeline
 from tailrace.errors import TailraceError
+from tailrace.pipeline.log_output import in_this_log
 from tailrace.pipeline.supervisor import Watcher
 from tailrace.spark.checkpoint import absolute
 from tailrace.spark.trouble import Troubles, note_trouble
@@ -29,7 +30,7 @@ class TroubleWatch:
         self._watcher = watcher
         self._told: TailraceError | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="trouble", daemon=True)
+        self._thread = threading.Thread(target=in_this_log(self._watch), name="trouble", daemon=True)
 
     def __enter__(self) -> Self:
         note_trouble()  # of this process, which checks the source

@@ -182,6 +182,12 @@ def reports_after(query: StreamingQuery, seen: str) -> list[str]:
     return found[::-1]
 
 
+def idle_report_s(query: StreamingQuery) -> float:
+    """The time between two reports of a query between batches, seconds: a setting without documentation."""
+    conf = query._jsq.sparkSession().conf()
+    return int(conf.get("spark.sql.streaming.noDataProgressEventInterval")) / 1000
+
+
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
     """Like `session.dataSource.register(source)`, once per session; `register` warns of each repetition.
 

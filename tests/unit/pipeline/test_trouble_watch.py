@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +21,19 @@ pipeline: {{checkpoint: {0}/checkpoint}}
 """
 
 
+#: Which log a thread writes to is such a variable, too.
+CONTEXT = ContextVar("context", default="")
+
+
 class Told:
     """A watcher that keeps what it is told of trouble."""
 
     def __init__(self) -> None:
         self.found: queue.Queue[str | None] = queue.Queue()
+        self.contexts: set[str] = set()
 
     def on_trouble(self, error: TailraceError | None) -> None:
+        self.contexts.add(CONTEXT.get())
         self.found.put(None if error is None else error.message)
 
 
@@ -34,6 +41,7 @@ def test_watcher_is_told_once_of_each_change(tmp_path: Path) -> None:
     (pipeline,) = parse_pipelines(FILE.format(tmp_path), default_name="shop")
     options = replace(pipeline.source, trouble_path=trouble_path(pipeline.checkpoint))
     told = Told()
+    CONTEXT.set("of the run")
     with TroubleWatch(pipeline, Watchers((told,))):  # type: ignore[arg-type]
         for _ in range(3):
             retried(options, "a", TransientSourceError("no connection"))
@@ -42,6 +50,7 @@ def test_watcher_is_told_once_of_each_change(tmp_path: Path) -> None:
         retried(options, "a", None)
         assert told.found.get(timeout=10) is None
     assert told.found.empty()
+    assert told.contexts == {"of the run"}
 
 
 def test_what_was_left_is_not_told(tmp_path: Path) -> None:
