@@ -111,10 +111,10 @@ def report(
     known = set(connection.execute(_KNOWN, stream).scalars())
     if gone := known - {table.table for table in tables}:
         connection.execute(_GONE, {**stream, "of_tables": list(gone)})
-    new = [table for table in tables if table.table not in known]
-    if new:
+    added = [table for table in tables if table.table not in known]
+    if added:
         names = {"subscription_id": row.id, "source": source}
-        connection.execute(_NEW, [{**names, "table_name": table.table, **_values(table)} for table in new])
+        connection.execute(_NEW, [{**names, "table_name": table.table, **_values(table)} for table in added])
     again = [t for t in tables if t.table in known and (changed is None or t.table in changed)]
     if again:
         connection.execute(_AGAIN, [{**stream, "of_table": table.table, **_values(table)} for table in again])
