@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from tailrace.config.model import Pipeline
 from tailrace.control import jobs, leases, subscriptions
 from tailrace.control.audit import read_events
 from tailrace.control.comparisons import compare
@@ -38,14 +39,26 @@ source:
   tables: shop\\..*
 sink: {type: delta, path: lake}
 """
+_SOURCE = """\
+  - name: NAME
+    url: mysql://127.0.0.1:1/shop
+    user: reader
+    password: ${env:TAILRACE_SECRET_SHOP}
+    tables: shop\\..*
+"""
+SEVERAL = f"""\
+sources:
+{_SOURCE.replace("NAME", "north")}{_SOURCE.replace("NAME", "south")}\
+sink: {{type: delta, path: lake}}
+"""
 TABLES = ("shop.a", "shop.b")
 
 
 class Stream:
     """The process that runs the subscription, as far as jobs are concerned."""
 
-    def __init__(self, control: Control) -> None:
-        (self.pipeline,) = control.pipelines(SPEC, "shop")
+    def __init__(self, control: Control, pipeline: Pipeline | None = None) -> None:
+        (self.pipeline,) = control.pipelines(SPEC, "shop") if pipeline is None else (pipeline,)
         self.path = Path(self.pipeline.checkpoint)
         self.batch = -1
         self.events: dict[str, list[dict[str, Any]]] = {}
@@ -133,11 +146,11 @@ def control(tmp_path: Path) -> Iterator[Control]:
     database.close()
 
 
-def own(control: Control, server: str = "s1") -> JobExecutor:
+def own(control: Control, server: str = "s1", most: int = 1) -> JobExecutor:
     """The server, which now owns the subscription."""
     with control.database.begin() as connection:
         connection.execute(update(table).values(lease_until_us=now_us() - 1))
-        assert leases.claim(connection, server, leases.Room(1))
+        assert len(leases.claim(connection, server, leases.Room(most))) == most
     return JobExecutor(control, server)
 
 
@@ -170,6 +183,39 @@ def test_job_goes_from_the_request_to_its_result(control: Control) -> None:
     assert [(e.kind, e.actor) for e in events[:2]] == [("job.done", "s1"), ("job.create", "ann")]
     assert list((stream.path / "_tailrace/jobs").iterdir()) == []
     assert stream.accept() == 0
+
+
+def test_job_about_several_sources_is_done_once_all_have_answered(control: Control) -> None:
+    control.create("ann", "both", SEVERAL)
+    north, south = (Stream(control, pipeline) for pipeline in control.pipelines(SEVERAL, "both"))
+    server = own(control, most=2)
+    asked = compare(control, "ann", "both", JobKind.VERIFY, ())[0]
+
+    def found() -> TableJob:
+        return control.database.read(lambda c: jobs.get(c, "both", asked.id))
+
+    server.look()
+    assert (north.accept(), south.accept()) == (1, 1)
+    north.events["shop.b"] = [_found("shop.b", 3)]
+    assert north.work()
+    server.look()
+    assert (found().state, found().done) == (JobState.RUNNING, 2)
+    assert south.work()
+    server.look()
+    assert (found().state, found().done, found().total) == (JobState.DONE, 4, 4)
+    result = found().result
+    assert result is not None
+    assert [(t["source"], t["table"], t["differences"]) for t in result["tables"]] == [
+        ("north", "shop.a", 0),
+        ("north", "shop.b", 3),
+        ("south", "shop.a", 0),
+        ("south", "shop.b", 0),
+    ]
+    # of one of them alone
+    again = compare(control, "ann", "both", JobKind.VERIFY, source="south")[0]
+    server.look()
+    assert (north.accept(), south.accept()) == (0, 1)
+    assert again.source == "south"
 
 
 def test_repair_says_what_it_found_before(control: Control) -> None:
