@@ -184,8 +184,8 @@ def reports_after(query: StreamingQuery, seen: str) -> list[str]:
 
 def idle_report_s(query: StreamingQuery) -> float:
     """The time between two reports of a query between batches, seconds: a setting without documentation."""
-    conf = query._jsq.sparkSession().conf()
-    return int(conf.get("spark.sql.streaming.noDataProgressEventInterval")) / 1000
+    conf = query._jsq.sparkSession().sessionState().conf()
+    return int(conf.streamingNoDataProgressEventInterval()) / 1000
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
