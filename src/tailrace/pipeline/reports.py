@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.spark.jvm import idle_report_s, reports_after
 
 
-class Reports:
+class QueryReports:
     """The reports on a query.
 
     Args:

@@ -51,7 +51,7 @@ from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.older_checkpoint import require_newest
 from tailrace.pipeline.parked_sinks import ParkedSinks
 from tailrace.pipeline.parking import Parking
-from tailrace.pipeline.reports import Reports
+from tailrace.pipeline.reports import QueryReports
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
@@ -407,7 +407,7 @@ class Supervisor:
             return
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
-        reports, planned, pause_s = Reports(query), 0, _POLL_S
+        reports, planned, pause_s = QueryReports(query), 0, _POLL_S
         ends_soon = self.pipeline.settings.trigger is TriggerMode.AVAILABLE_NOW
         longest_s = _POLL_S if ends_soon else _IDLE_POLL_S
         idle = _idle(query) if _ends_when_idle(self.pipeline) else threading.Event()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.pipeline import reports as module
-from tailrace.pipeline.reports import Reports
+from tailrace.pipeline.reports import QueryReports
 
 
 class Query:
@@ -34,14 +34,14 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     return Query()
 
 
-def look(reports: Reports, query: Query, at_s: float, begun: int | None) -> list[int]:
+def look(reports: QueryReports, query: Query, at_s: float, begun: int | None) -> list[int]:
     query.now_s = at_s
     found: Any = reports.new(begun)
     return [report["batchId"] for report in found]
 
 
 def test_idle_stream_is_asked_only_when_its_next_report_may_be_there(query: Query) -> None:
-    reports = Reports(query, lambda: query.now_s)  # type: ignore[arg-type]
+    reports = QueryReports(query, lambda: query.now_s)  # type: ignore[arg-type]
     assert look(reports, query, 0, None) == []
     query.report(0)
     assert look(reports, query, 1, 0) == [0]
@@ -59,7 +59,7 @@ def test_idle_stream_is_asked_only_when_its_next_report_may_be_there(query: Quer
 
 
 def test_report_of_a_batch_is_found_at_once(query: Query) -> None:
-    reports = Reports(query, lambda: query.now_s)  # type: ignore[arg-type]
+    reports = QueryReports(query, lambda: query.now_s)  # type: ignore[arg-type]
     query.report(7)  # a start with nothing to write
     assert look(reports, query, 1, None) == [7]
     assert reports.is_idle(None)
