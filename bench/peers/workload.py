@@ -243,7 +243,7 @@ TABLES: Mapping[str, Table] = {
 }
 
 _OTHER_TABLES = (
-    "CREATE TABLE pairs (b INT COMMENT 'a half', a VARCHAR(10), v INT COMMENT 'it''s', PRIMARY KEY (a, b))",
+    "CREATE TABLE pairs (b INT COMMENT 'a half', a VARCHAR(10), v INT COMMENT 'of it', PRIMARY KEY (a, b))",
     "CREATE TABLE uniques (a INT NOT NULL UNIQUE, v INT)",
     f"CREATE TABLE {END} (id INT PRIMARY KEY)",
 )
