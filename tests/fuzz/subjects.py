@@ -57,9 +57,10 @@ def _block(data: bytes, checksum: bool = True) -> EventBlock:
     return EventBlock(guarded.holding(data), FIRST, len(data), _FILE, FIRST, checksum)
 
 
-def _decode(r: random.Random, block: EventBlock) -> None:
+def _decode(r: random.Random, block: EventBlock, *, queries: bool = False) -> None:
     decoder = EventDecoder(
         captures=lambda table: table.table != "odd",
+        queries=queries,
         batch_rows=r.choice([1, 7, 100]),
         batch_bytes=r.choice([1, 1000, 1 << 20]),
         verify_checksums=False,
@@ -77,6 +78,24 @@ def _decode(r: random.Random, block: EventBlock) -> None:
 def row_events(r: random.Random) -> None:
     """Logs with broken events: rows, table maps, GTIDs, statements, differences of JSON values."""
     _decode(r, _block(broken_log(r, r.choice(logs()))))
+
+
+def statement_texts(r: random.Random) -> None:
+    """Logs with broken events, among them the texts of statements."""
+    log = r.choice(logs())
+    out = bytearray(log[:FIRST])
+    for at, size in events(log):
+        if log[at + 4] == _TABLE_MAP:
+            out += _text_event(r)
+        out += log[at : at + size]
+    _decode(r, _block(broken_log(r, bytes(out))), queries=True)
+
+
+def _text_event(r: random.Random) -> bytes:
+    body = r.randbytes(1) + r.choice([b"", b"INSERT INTO t", r.randbytes(20)])
+    head = bytes(4) + bytes([r.choice([ev.ROWS_QUERY, ev.ANNOTATE_ROWS])]) + bytes(4)
+    body = body[r.randrange(2) :]
+    return head + (ev.HEADER + len(body) + 4).to_bytes(4, "little") + bytes(6) + body + bytes(4)
 
 
 def payloads(r: random.Random) -> None:
@@ -288,6 +307,7 @@ SUBJECTS: dict[str, Callable[[random.Random], None]] = {
     subject.__name__: subject
     for subject in (
         row_events,
+        statement_texts,
         payloads,
         transaction_index,
         table_maps,
