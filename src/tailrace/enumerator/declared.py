@@ -2,8 +2,8 @@
 
 A batch has in its end offset what it says of its tables, all its changes and rows alike:
 
-* of a table that joins the stream in it, and of all tables where the stream has no such entries yet: what
-  the catalog has now;
+* of a table that joins the stream in it, is resumed, or begins to be read again, and of all tables where the
+  stream has no such entries yet: what the catalog has now;
 * of a table of which it has a schema change: likewise, as the catalog was read behind the change. Later
   changes that the stream has yet to read may be in it, and their batches take it again;
 * of others: what the batch before had.
@@ -42,7 +42,9 @@ def with_declared(
     names = {name for name in tables if offset.knows(name)}
     if offset.declared is not None:
         altered = {event.table for event in offset.schema}
-        names = {name for name in names if name in altered or not start.knows(name)}
+        resumed, again = start.parked.keys() - offset.parked.keys(), offset.again.keys() - start.again.keys()
+        due = altered | resumed | again
+        names = {name for name in names if name in due or not start.knows(name)}
     for name in names:
         known.pop(name, None)
         if texts := tables[name].texts:
