@@ -1,4 +1,4 @@
-"""What an offset says of columns beyond the log, taken from the catalog when a table is new or was altered."""
+"""What an offset says of columns beyond the log: of the catalog when a table was new or had been altered."""
 
 from __future__ import annotations
 
