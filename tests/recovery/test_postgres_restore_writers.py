@@ -297,18 +297,31 @@ def test_table_is_restored_as_of_any_time_though_the_server_was_killed(make):
         compare(busy, results)
 
 
+def times_of_rewrites(busy: Busy, since_us: int) -> set[int]:
+    """The times of rewrites, and of the transactions that follow each."""
+    rewrites = {change["xid"] for change in busy.history.changes() if change["op"] == "REWRITE"}
+    commits = [commit for commit in busy.history.commits() if commit.at_us > since_us]
+    places = [n for n, commit in enumerate(commits) if commit.xid in rewrites]
+    assert len(places) >= BASES
+    return {commit.at_us for n in places for commit in commits[n : n + 6]}
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["prompt", "late"])
 def test_table_whose_rows_were_rewritten_meanwhile_is_restored_exactly_or_refused(
     postgres, postgres_database, make, monkeypatch, late
 ):
-    """The archiver looks all the time. With a late standby commits are in the log before they are visible."""
+    """The archiver looks all the time. With a late standby commits are in the log before they are visible.
+
+    The transactions behind a rewrite count: what was seen shortly before it must not vouch for them.
+    """
     monkeypatch.setattr(sightings, "_PAUSE_S", 0.0)
     busy = make(postgres, postgres_database, "table")
     with (
         late_standby(postgres) if late else nullcontext(),
         busy.archiving(),
         busy.writing(),
-        repeatedly(lambda: busy.history.rewrite("a"), 2.0),
+        repeatedly(lambda: busy.history.rewrite("a"), 1.0),
+        repeatedly(lambda: busy.run("INSERT INTO other (d) VALUES ('x')"), 0.01),
     ):
         busy.grow()
         busy.base()
@@ -318,7 +331,7 @@ def test_table_whose_rows_were_rewritten_meanwhile_is_restored_exactly_or_refuse
             busy.base()
         busy.grow()
     results = {}
-    for at_us in times(busy, since):
+    for at_us in (*times(busy, since), *times_of_rewrites(busy, since)):
         try:
             results[at_us] = busy.found(at_us)
         except SourceError as error:
