@@ -36,7 +36,7 @@ from tests.support.wait import wait_until
 
 KEY = "11" * 32
 TABLE = TableId("public", "t")
-WRITERS, BASES, TIMES = 4, 3, 12
+WRITERS, BASES, REWRITES, TIMES = 4, 3, 5, 12
 #: Changes between two bases.
 CHANGES = 600
 #: Duplicate key, deadlock.
@@ -302,7 +302,7 @@ def times_of_rewrites(busy: Busy, since_us: int) -> set[int]:
     rewrites = {change["xid"] for change in busy.history.changes() if change["op"] == "REWRITE"}
     commits = [commit for commit in busy.history.commits() if commit.at_us > since_us]
     places = [n for n, commit in enumerate(commits) if commit.xid in rewrites]
-    assert len(places) >= BASES
+    assert len(places) == REWRITES
     return {commit.at_us for n in places for commit in commits[n : n + 6]}
 
 
@@ -320,16 +320,16 @@ def test_table_whose_rows_were_rewritten_meanwhile_is_restored_exactly_or_refuse
         late_standby(postgres) if late else nullcontext(),
         busy.archiving(),
         busy.writing(),
-        repeatedly(lambda: busy.history.rewrite("a"), 2.0),
         repeatedly(lambda: busy.run("INSERT INTO other (d) VALUES ('x')"), 0.01),
     ):
         busy.grow()
         busy.base()
         since = busy.moment()
-        for _ in range(BASES):
+        for _ in range(REWRITES):
+            busy.grow()
+            busy.history.rewrite("a")
             busy.grow()
             busy.base()
-        busy.grow()
     results = {}
     for at_us in (*times(busy, since), *times_of_rewrites(busy, since)):
         try:
