@@ -49,6 +49,8 @@ def test_statements_comments_and_declared_types_equal_those_of_debezium(mysql, s
     ids=["schemas", "strings", "doubles"],
 )
 def test_messages_of_postgresql_equal_those_of_debezium(postgres, spark, schemas, modes):
+    if schemas:  # how these columns are declared is not in the log
+        modes["column.propagate.source.type"] = "(?!.*[.](free|rounded|tiny)$).*[.].*[.].*"
     try:
         found = compare_postgres.compare(postgres, spark, schemas=schemas, debezium=modes, tailrace=modes)
     except UnavailableError as error:

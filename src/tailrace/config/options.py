@@ -483,21 +483,21 @@ class SourceOptions:
         default=(),
         metadata=option(
             column_patterns,
-            "comma-separated regular expressions over database.table.column, each matched against the whole "
-            "name, in any case",
+            "comma-separated regular expressions over database.table.column (PostgreSQL: "
+            "schema.table.column), each matched against the whole name, in any case",
             "As Debezium's: the columns of which schemas in messages have the declared type, as parameters "
             "`__debezium.source.column.*`; as of the same time as comments.",
             name=PROPAGATION[1],
-            only_for=_MYSQL,
+            only_for=(*_MYSQL, *_POSTGRES),
         ),
     )
     datatype_propagate_source_type: tuple[str, ...] = field(
         default=(),
         metadata=_list(
             PROPAGATION[2],
-            "column's type, database.table.TYPE",
+            "column's type, database.table.TYPE (PostgreSQL: schema.table.TYPE)",
             "the same for the columns of some types, such as `.*\\.VARCHAR`.",
-            _MYSQL,
+            (*_MYSQL, *_POSTGRES),
         ),
     )
     shape: str = field(

@@ -282,8 +282,8 @@ def _propagation(given: Given, made: Draft, dialect: str) -> None:
     formats = made.sink.get("value-format"), made.sink.get("schemas-enable")
     in_avro, in_json = (entry is not None and entry.value in ("avro", "flat-avro", True) for entry in formats)
     for name, value in asked.items():
-        if dialect == "postgresql":
-            made.miss(name, "of MySQL and MariaDB alone")
+        if dialect == "postgresql" and name == PROPAGATION[0]:
+            made.need_not(name, "of MySQL and MariaDB")
         elif not (in_avro or in_json):
             made.need_not(name, "messages have no schemas")
         else:

@@ -112,8 +112,8 @@ PROPERTIES = (
     Property(
         "column.propagate.source.type",
         SAME,
-        "MySQL and MariaDB alone; declarations are those of the catalog when the table joined the stream or "
-        "was altered last ([below](#declared-types-and-comments))",
+        "of MySQL and MariaDB those of the catalog when the table joined the stream or was altered last "
+        "([below](#declared-types-and-comments))",
     ),
     Property("datatype.propagate.source.type", SAME, "likewise"),
     Property("message.key.columns", SAME, "of the sink; a column that a table does not have is an error"),

@@ -14,8 +14,10 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.change import ChangeBatch, origin_of_rows
+from tailrace.model.source_type import SourceType
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.model.types import ColumnType
 from tailrace.sources.base import Page, Session
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.connection import (
@@ -39,6 +41,7 @@ from tailrace.sources.postgres.snapshot.select import (
     is_altered,
     snapshot_gone,
 )
+from tailrace.sources.postgres.wire.declarations import source_type
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 from tailrace.sources.postgres.wire.types import PostgresTypes
@@ -149,6 +152,10 @@ class PostgresSession(Session):
             return pc.greater(changes.origin.column("ts_us"), split.until["us"])
         end = PostgresPosition.from_json(split.until["log"])
         return pc.greater_equal(changes.origin.column("seq"), seq_of(end.lsn))
+
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """See `Session.source_type`."""
+        return source_type(type_, declared)
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
         """The snapshot's position: it shows the transactions below it, and no others."""

@@ -13,8 +13,10 @@ from pg8000.exceptions import DatabaseError
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.schema_change import SchemaEvent, TableTruncated
+from tailrace.model.source_type import SourceType
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+from tailrace.model.types import ColumnType
 from tailrace.sources.base import (
     GONE,
     Activity,
@@ -61,6 +63,7 @@ from tailrace.sources.postgres.starting import (
 from tailrace.sources.postgres.waits import locks
 from tailrace.sources.postgres.waits.locks import within_limit
 from tailrace.sources.postgres.waits.notices import error_text, say
+from tailrace.sources.postgres.wire.declarations import source_type
 from tailrace.sources.postgres.wire.shapes import Shape
 from tailrace.sources.postgres.wire.types import has_binary
 
@@ -485,6 +488,10 @@ class PostgresSource(Source):
         if isinstance(found, TableLockedError):
             raise found
         return found
+
+    def source_type(self, type_: ColumnType, declared: str | None) -> SourceType:
+        """See `Session.source_type`."""
+        return source_type(type_, declared)
 
     def condition_problem(self, table: TableSchema, condition: str) -> str | None:
         """Why the server refuses a condition of a table's rows; nothing is known of a locked table."""
