@@ -29,7 +29,12 @@ from tailrace_dev.servers.postgres import PostgresServer
 
 DATABASE = "tailrace_compare"
 _PUBLICATION = "compared"
-_DEBEZIUM = {"snapshot.max.threads": "1", "time.precision.mode": "adaptive_time_microseconds"}
+#: Tailrace writes a logical message where a stream begins, which it does not capture.
+_DEBEZIUM = {
+    "snapshot.max.threads": "1",
+    "time.precision.mode": "adaptive_time_microseconds",
+    "message.prefix.exclude.list": "tailrace",
+}
 _TAILRACE = {"extended.headers.enabled": "true"}
 
 
