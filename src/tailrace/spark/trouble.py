@@ -19,7 +19,7 @@ from collections.abc import Callable
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError, from_json
 from tailrace.sources import network
-from tailrace.spark.checkpoint import Directory, is_local
+from tailrace.spark.checkpoint import Directory
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
@@ -27,8 +27,8 @@ _SUFFIX = ".json"
 #: How long a file may stay as it is, seconds: more than an attempt and the pause behind it usually take.
 _STALE_S = 60.0
 #: How often to look, seconds; on a remote file system.
-_POLL_S = 0.5
-_REMOTE_POLL_S = 5.0
+POLL_S = 0.5
+REMOTE_POLL_S = 5.0
 
 
 def trouble_path(checkpoint: str) -> str:
@@ -65,9 +65,7 @@ class Troubles:
     """
 
     def __init__(self, checkpoint: str, clock: Callable[[], float] = time.monotonic) -> None:
-        path = trouble_path(checkpoint)
-        self.poll_s = _POLL_S if is_local(path) else _REMOTE_POLL_S
-        self._directory = Directory(path, private=True)
+        self._directory = Directory(trouble_path(checkpoint), private=True)
         self._clock = clock
         #: The text of each file, and since when it is the same.
         self._seen: dict[str, tuple[str, float]] = {}
