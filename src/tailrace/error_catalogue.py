@@ -3080,7 +3080,7 @@ CATALOGUE = {
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(
         "Spark's JVM has ended",
-        (SourceError,),
+        (SourceError, TransientSourceError),
         "It was killed, often by the system for lack of memory, or crashed.",
         "See the log file and the system's log (`dmesg`). Give the machine more memory, or lower "
         "`spark.driver.memory`.",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,3 +113,36 @@ def test_pipelines_of_a_group_leave_each_other_alone(
         for server in (first, second):
             if server is not None:
                 server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_group_starts_again_when_its_jvm_is_killed_while_it_starts(
+    shop: Shop, database: ControlDatabase, tmp_path: Path
+) -> None:
+    with database.begin() as connection:
+        for name in ("a", "b"):
+            subscriptions.create(connection, "ann", name, shop.spec(name, group="g"))
+    server = ControlServer("s1", database, tmp_path, {"TEST_PASSWORD": shop.server.password})
+    try:
+        killed = set[int]()
+        for after_s in (0.0, 2.5, 5.0):  # before it can be reached, and while Spark starts in it
+            _wait(lambda: _are_to_run(database) and bool({*_jvms(server)} - killed), "no JVM starts", 90)
+            time.sleep(after_s)
+            for pid in {*_jvms(server)} - killed:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        _wait(lambda: _are_to_run(database) and bool({*_jvms(server)} - killed), "no JVM starts", 90)
+        for name in ("a", "b"):
+            wait_for_batch(database, name)
+            shop.wait_until_equal(name)
+    finally:
+        server.close()
+
+
+def _are_to_run(database: ControlDatabase) -> bool:
+    """Whether neither has failed for good; one that waits for its next try does so no more."""
+    with database.begin() as connection:
+        connection.execute(update(table).values(retry_us=None))
+    return all(named(database, name).desired is Desired.RUN for name in ("a", "b"))

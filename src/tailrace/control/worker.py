@@ -48,6 +48,7 @@ from tailrace.errors import (
     TablesParkedError,
     TailraceError,
     TransientControlError,
+    TransientSourceError,
 )
 from tailrace.machine import cores
 from tailrace.pipeline.file import load_pipelines
@@ -165,6 +166,8 @@ class Worker:
                         pipeline.require_extras()
                     session = self._session_for(pipelines)
                 except Exception as error:  # noqa: BLE001 - it is reported
+                    if self._session is None and isinstance(error, TransientSourceError):
+                        kill_worker(error.message)  # this process cannot start another JVM
                     self._finish(member, error)
                     continue
                 threading.Thread(

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.java import require_java
 from tailrace.machine import cores, memory_bytes
 from tailrace.spark import RELEASE, RELEASES, launch, log_records, object_stores
@@ -102,6 +102,8 @@ _DELTA_CONF: dict[str, str] = {
 
 #: The address that a local Spark listens on.
 _LOOPBACK = "127.0.0.1"
+#: PySpark's condition of a JVM that has ended before it could be reached.
+_EXITED = "JAVA_GATEWAY_EXITED"
 #: The master that is a cluster of Hadoop, found by its settings (HADOOP_CONF_DIR).
 _YARN = "yarn"
 #: Masters of a Spark that runs in one JVM.
@@ -140,6 +142,7 @@ def spark_session(
     Raises:
         ConfigError: Delta's jars are not in the cache and cannot be downloaded, a secret does not exist, or
             there is no Java that Spark supports or no directory for temporary files.
+        TransientSourceError: the JVM has ended meanwhile; no other can be started in this process.
     """
     temporary_dir()
     # With it, every Python worker would compile all its modules again.
@@ -186,7 +189,7 @@ def spark_session(
     log_file = launch.SparkLog(log_file) if isinstance(log_file, Path) else log_file
     with _sigint_kept(), _failure_explained(master, None if log_file is None else log_file.output):
         if not launch.is_running():
-            launch.launch(conf, environment, log_file)
+            _launch(conf, environment, log_file)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
 
 
@@ -231,6 +234,18 @@ def _heap_mb() -> int:
     return min(max(memory_bytes() >> 22, 1 << 10), 4 << 10)
 
 
+def _launch(
+    conf: Mapping[str, str], environment: Mapping[str, str], log_file: launch.SparkLog | None
+) -> None:
+    """Start the JVM; once more if it ends at once: if it was not killed, the same ends it again."""
+    try:
+        launch.launch(conf, environment, log_file)
+    except PySparkRuntimeError as error:
+        if error.getCondition() != _EXITED:
+            raise
+        launch.launch(conf, environment, log_file)
+
+
 @contextmanager
 def _failure_explained(master: str, log_file: Path | None) -> Iterator[None]:
     """Find the reason of a JVM, or a Spark in it, that does not start: PySpark reports none."""
@@ -238,8 +253,15 @@ def _failure_explained(master: str, log_file: Path | None) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         raise _not_started(master, log_file) from error
+    except (Py4JError, ConnectionError) as error:
+        raise TransientSourceError(
+            "Spark's JVM has ended while Spark started",
+            None,
+            f"see {log_file or 'the terminal'}, or the system's log, for the reason",
+            code="TR-8001",
+        ) from error
     except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+        if error.getCondition() != _EXITED:
             raise
         require_java()
         raise ConfigError(
