@@ -11,6 +11,7 @@ them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,6 +222,8 @@ def _engine(url: URL, password: Secret | None, connections: int) -> Engine:
         return _sqlite(url)
     if password is not None:
         url = url.set(password=password.resolve("the password of the control plane's database"))
+    # a traceback for each broken connection that cannot be closed either; whoever used it is told
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     engine = create_engine(
         url,
         pool_size=connections,
