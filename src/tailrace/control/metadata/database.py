@@ -222,7 +222,7 @@ def _engine(url: URL, password: Secret | None, connections: int) -> Engine:
         return _sqlite(url)
     if password is not None:
         url = url.set(password=password.resolve("the password of the control plane's database"))
-    # a traceback for each broken connection that cannot be closed either; whoever used it is told
+    # it logs a traceback for each broken connection that cannot be closed; whoever used it gets an error
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     engine = create_engine(
         url,
