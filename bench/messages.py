@@ -51,6 +51,8 @@ from tests.support.sinks.rabbitmq import channel_of
 
 _ROUTER = Router([])
 _PREFIX = "bench"
+#: An exchange that every RabbitMQ has.
+_EXCHANGE = "amq.direct"
 #: Topic, stream or queue of Tailrace's messages, and of its peer's.
 _OURS, _PEERS = f"{_PREFIX}.{data.DATABASE}.items", "peer-items"
 #: Longest time of Debezium Server from its first message on, and before that, seconds.
@@ -138,6 +140,9 @@ def rabbitmq() -> Iterator[System]:
                 except ChannelClosedByBroker:
                     return 0
 
+        with channel_of(settings) as channel:  # the peer's default is an exchange of the topic's name
+            channel.queue_declare(_PEERS, durable=True)
+            channel.queue_bind(_PEERS, _EXCHANGE, _PEERS)
         yield System(
             "RabbitMQ",
             lambda: message_sink(settings, _ROUTER, RabbitMqExchange(settings, _ROUTER), "mysql"),
@@ -148,9 +153,8 @@ def rabbitmq() -> Iterator[System]:
                 "rabbitmq.connection.port": str(server.port),
                 "rabbitmq.connection.username": server.user,
                 "rabbitmq.connection.password": server.password,
+                "rabbitmq.exchange": _EXCHANGE,
                 "rabbitmq.routingKey": _PEERS,
-                "rabbitmq.autoCreateRoutingKey": "true",
-                "rabbitmq.routingKeyDurable": "true",
             },
         )
 
@@ -349,6 +353,7 @@ def _properties(source: Server, system: System) -> dict[str, str]:
         "debezium.source.include.schema.changes": "false",
         "debezium.source.offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
         "debezium.source.schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory",
+        "debezium.format.value": "json",
         "debezium.format.key.schemas.enable": "false",
         "debezium.format.value.schemas.enable": "false",
         "debezium.transforms": "route",

@@ -106,4 +106,5 @@ def show(figure: Figure) -> None:
     """One line in the terminal, as soon as it is known."""
     name, value, spread, ratio, cpu, rss = cells(figure)
     line = f"{figure.section:<28} {name:<46} {value:>16}  {spread:<18} {ratio:<14} cpu: {cpu}"
-    print(f"{line}  rss: {rss}" if rss else line, flush=True)
+    why = str(figure.notes.get("why", "")).strip().replace("\n", "\n    ")
+    print(*filter(None, [line, rss and f"rss: {rss}", why and f"\n    {why}"]), sep="  ", flush=True)

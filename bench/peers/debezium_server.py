@@ -21,7 +21,7 @@ from tailrace_dev.servers.java21 import java_21
 
 VERSION = "3.6.0.Final"
 #: Memory as the other peers have it.
-_JVM = ("-Xms2g", "-Xmx2g", "-XX:+UseParallelGC")
+_JVM = ("-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "--add-opens=java.base/java.lang=ALL-UNNAMED")
 #: The archive's parent POM is not everywhere.
 _SETTINGS = """<ivysettings><settings defaultResolver="central"/><resolvers>
 <ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>"""
