@@ -8,8 +8,11 @@ target that belong to the state after batch n: the one right before the first co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -23,7 +26,7 @@ from tailrace.sinks.delta.merge import column, last_of_each_key
 from tailrace.sinks.delta.rewrite import Altered, rewrite
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease, path_of
-from tailrace.sinks.delta.transaction import CommitMark, DeltaState
+from tailrace.sinks.delta.transaction import CommitMark, DeltaState, removal
 from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.columns import BecomeText, follow
@@ -98,6 +101,10 @@ def _updated(name: str, key: Sequence[str], lacking: Sequence[str]) -> Column:
     return f.when(f.array_contains("new._lacks", lacking.index(name)), old).otherwise(new).alias(name)
 
 
+def _batch_of(file: Mapping[str, Any]) -> int:
+    return int(file["partitionValues"][BATCH.name])
+
+
 class Pending:
     """The pending changes of a target.
 
@@ -163,7 +170,7 @@ class Pending:
         """Paths of the files of the changes of the batches above `above`."""
         root = self._table.path
         files = self._table.begin().files()
-        return [path_of(f, root) for f in files if int(f["partitionValues"][BATCH.name]) > above]
+        return [path_of(file, root) for file in files if _batch_of(file) > above]
 
     def lose(self, held: Collection[str], own: Collection[str], mark: CommitMark) -> None:
         """Drop columns that the target no longer has: a later one of that name may be another.
@@ -186,8 +193,11 @@ class Pending:
         """Delete the changes up to the mark's batch, which are merged."""
         if self._state is not None:
             self._state = self._table.claim(self._state, self._stream)
-        with self._table.marked(mark):
-            self._table.session.sql(f"DELETE FROM {self._table.sql} WHERE {BATCH.name} <= {mark.version}")
+        transaction = self._table.begin()
+        if not transaction.has(mark):
+            now_ms = int(time.time() * 1000)
+            merged = (file for file in transaction.files() if _batch_of(file) <= mark.version)
+            transaction.commit([json.dumps(removal(file, now_ms)) for file in merged], mark)
         self.batches = {batch: n for batch, n in self.batches.items() if batch > mark.version}
         self._deletes += 1
         if self._deletes % _DELETES_PER_VACUUM == 0:

@@ -24,6 +24,7 @@ from tailrace.sinks.delta.transaction import (
     DeltaState,
     DeltaTransaction,
     clear_unmade,
+    create_table,
     delta_state,
 )
 from tailrace.sinks.lease import require_newest
@@ -74,7 +75,9 @@ class DeltaTable:
 
     def schema(self) -> pa.Schema:
         """Its columns."""
-        return arrow_schema(self.read().schema)
+        state = self.state()
+        assert state is not None
+        return state.columns
 
     def claim(self, state: DeltaState, stream: StreamId) -> DeltaState:
         """Note the stream's lease, unless the table has it; the table's state then.
@@ -102,15 +105,13 @@ class DeltaTable:
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
             properties[_MAPPING] = "name"
-        listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(table.columns))
-        tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
-        laid_out = ""
-        if table.partition_by is not None:
-            laid_out = f" PARTITIONED BY ({identifier(table.partition_by)})"
-        elif table.cluster_by:
-            laid_out = f" CLUSTER BY ({', '.join(identifier(name) for name in table.cluster_by)})"
         clear_unmade(self.session, self.path)
-        self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
+        metadata = {
+            "schemaString": spark_schema(table.columns).json(),
+            "partitionColumns": [] if table.partition_by is None else [table.partition_by],
+            "configuration": properties,
+        }
+        create_table(self.session, self.path, metadata, table.cluster_by)
 
     def change(
         self,

@@ -9,18 +9,28 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
+from tailrace.spark.arrow_schema import arrow_schema
 
 #: The property with the newest lease under which a table was written (`sinks.lease`).
 LEASE = "tailrace.lease"
+#: Whether a version's checksum file has its files. For a table's first version Delta finds them by a Spark job.
+_FILES_IN_CHECKSUM = "spark.databricks.delta.allFilesInCrc.enabled"
+#: Where the log keeps the columns by which a table is clustered, and what a table needs for it.
+_CLUSTERING = "delta.clustering"
+_CLUSTERED = {"delta.feature.clustering": "supported", "delta.feature.domainMetadata": "supported"}
 #: How Delta names a violated CHECK constraint.
 _CHECK = re.compile(r"CHECK constraint (\S+) \(")
 
@@ -33,11 +43,18 @@ class DeltaState:
         properties: table properties.
         transactions: the last version written by each application (`txn` actions).
         version: the table's version.
+        schema: its columns, as the JSON of Spark's type.
     """
 
     properties: Mapping[str, str]
     transactions: Mapping[str, int]
     version: int
+    schema: str
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Its columns."""
+        return arrow_schema(StructType.fromJson(json.loads(self.schema)))
 
     @property
     def lease(self) -> int:
@@ -57,9 +74,52 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     snapshot = log.update(False, nothing, nothing)
     if int(snapshot.version()) < 0:
         return None
-    return DeltaState(
-        _map(snapshot.metadata().configuration()), _transactions(snapshot), int(snapshot.version())
-    )
+    metadata = _contents(snapshot.metadata(), "metaData")
+    version = int(snapshot.version())
+    return DeltaState(metadata["configuration"], _transactions(snapshot), version, metadata["schemaString"])
+
+
+def create_table(
+    session: SparkSession, path: str, metadata: Mapping[str, Any], cluster_by: Sequence[str]
+) -> None:
+    """Create the Delta table at `path`, without rows.
+
+    In one commit, as CREATE TABLE does, which takes several times as long: it analyses a plan, and looks
+    into catalogs.
+
+    Args:
+        session: a session.
+        path: its directory.
+        metadata: its schema (`schemaString`), `partitionColumns` and `configuration`.
+        cluster_by: the columns by which it is clustered.
+    """
+    jvm: Any = session._jvm
+    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+    transaction = delta.DeltaLog.forTable(session._jsparkSession, path).startTransaction()
+    action = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "createdTime": int(time.time() * 1000),
+        **metadata,
+    }
+    if cluster_by:
+        action["configuration"] = {**metadata["configuration"], **_CLUSTERED}
+    transaction.updateMetadataForNewTable(_action(jvm, {"metaData": action}))
+    actions = []
+    if cluster_by:
+        schema = json.loads(transaction.metadata().schemaString())
+        columns = [[_name_in_files(schema, name)] for name in cluster_by]
+        text = json.dumps({"clusteringColumns": columns, "domainName": _CLUSTERING})
+        domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
+        actions.append(_action(jvm, {"domainMetadata": domain}))
+    clustered = jvm.scala.Option.apply(_seq(jvm, cluster_by)) if cluster_by else nothing
+    operation = getattr(delta, "DeltaOperations$CreateTable")(transaction.metadata(), False, False, clustered)
+    session.conf.set(_FILES_IN_CHECKSUM, "false")
+    try:
+        transaction.commit(_seq(jvm, actions), operation)
+    finally:
+        session.conf.unset(_FILES_IN_CHECKSUM)
 
 
 @dataclass(frozen=True)
@@ -88,7 +148,7 @@ def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     schema = json.loads(snapshot.metadata().schemaString())
     features = snapshot.protocol().readerFeatures()
     return DeltaVersion(
-        [json.loads(file) for file in snapshot.allFiles().toJSON().collectAsList()],
+        _files(snapshot),
         {field["name"]: _name_in_files(schema, field["name"]) for field in schema["fields"]},
         list(_each(snapshot.metadata().partitionColumns())),
         frozenset(_each(features.get())) if features.isDefined() else frozenset(),
@@ -125,6 +185,18 @@ def _transactions(snapshot: Any) -> dict[str, int]:
     if known.isEmpty():
         return {app: int(version) for app, version in _map(snapshot.transactions()).items()}
     return {action.appId(): int(action.version()) for action in _each(known.get())}
+
+
+def _files(snapshot: Any) -> list[dict[str, Any]]:
+    """A version's files, as the contents of their `add` actions.
+
+    Read from the version's checksum file if possible, which has those of small tables: `snapshot.allFiles()`
+    is a Spark job over the whole log, for each new version.
+    """
+    checksum = snapshot.checksumOpt()
+    known = checksum.get().allFiles() if checksum.isDefined() else checksum
+    files = snapshot.allFiles().collectAsList() if known.isEmpty() else _each(known.get())
+    return [_contents(file, "add") for file in files]
 
 
 @dataclass(frozen=True)
@@ -168,8 +240,7 @@ class DeltaTransaction:
     def files(self) -> list[dict[str, Any]]:
         """The table's files, as the contents of their `add` actions."""
         self._transaction.readWholeTable()
-        files = self._transaction.snapshot().allFiles().collectAsList()
-        return [json.loads(file.json())["add"] for file in files]
+        return _files(self._transaction.snapshot())
 
     def read(self) -> DataFrame:
         """The table's rows, as the transaction found them."""
@@ -179,20 +250,16 @@ class DeltaTransaction:
 
     def metadata(self) -> dict[str, Any]:
         """The table's metadata, as the contents of its action."""
-        found: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
-        return found
+        return _contents(self._transaction.metadata(), "metaData")
 
     def alter(self, metadata: Mapping[str, Any]) -> None:
         """Have the commit give the table this metadata; files are written by it from now on."""
-        action = self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson(
-            json.dumps({"metaData": metadata})
-        )
-        self._transaction.updateMetadata(action, False)
+        self._transaction.updateMetadata(_action(self._jvm, {"metaData": metadata}), False)
 
     def write(self, rows: DataFrame) -> list[dict[str, Any]]:
         """Write rows into new files, in Spark's tasks; the contents of their `add` actions."""
         written = self._transaction.writeFiles(rows._jdf)
-        return [json.loads(file.json())["add"] for file in _each(written)]
+        return [_contents(file, "add") for file in _each(written)]
 
     def claim(self, mark: CommitMark) -> None:
         """Note the mark's lease in the table: all commits that began before are refused from now on.
@@ -220,18 +287,15 @@ class DeltaTransaction:
             require_newest(self._path, int(noted.get()) if noted.isDefined() else 0, mark.lease)
         delta = self._jvm.org.apache.spark.sql.delta
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
-        listed = self._jvm.java.util.ArrayList()
-        for action in [json.dumps({"txn": txn}), *actions]:
-            listed.add(delta.actions.Action.fromJson(action))
+        listed = [delta.actions.Action.fromJson(action) for action in [json.dumps({"txn": txn}), *actions]]
         operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
             self._jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
             mark.query,
             mark.version,
             self._jvm.scala.Option.apply(mark.metadata),
         )
-        converters = self._jvm.scala.jdk.javaapi.CollectionConverters
         self._register(_metrics_of([json.loads(action) for action in actions]))
-        self._transaction.commit(converters.asScala(listed).toSeq(), operation)
+        self._transaction.commit(_seq(self._jvm, listed), operation)
 
     def _register(self, values: Mapping[str, int]) -> None:
         """Show the commit's metrics in the table's history."""
@@ -287,10 +351,7 @@ def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None
     delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
     snapshot = delta.DeltaLog.forTable(session._jsparkSession, path).update(False, nothing, nothing)
     metadata, spark = snapshot.metadata(), session._jsparkSession
-    listed = jvm.java.util.ArrayList()
-    for name in column:
-        listed.add(name)
-    names = jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+    names = _seq(jvm, column)
     checks = _map(delta.constraints.Constraints.findDependentConstraints(spark, names, metadata))
     if checks:
         return f"CHECK constraint `{next(iter(checks)).removeprefix('delta.constraints.')}` reads it"
@@ -311,7 +372,7 @@ def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None
 def _clustering(snapshot: Any) -> list[str]:
     """The names, in files, of the columns by which a table is clustered."""
     for domain in _each(snapshot.domainMetadata()):
-        if domain.domain() == "delta.clustering" and not domain.removed():
+        if domain.domain() == _CLUSTERING and not domain.removed():
             return [names[0] for names in json.loads(domain.configuration())["clusteringColumns"]]
     return []
 
@@ -360,6 +421,25 @@ def _cause(error: Exception, kind: str) -> Any:
 
 def _first_line(java: Any) -> str:
     return str(java.getMessage()).splitlines()[0]
+
+
+def _contents(action: Any, kind: str) -> dict[str, Any]:
+    """The contents of an action of the log."""
+    found: dict[str, Any] = json.loads(action.json())[kind]
+    return found
+
+
+def _action(jvm: Any, action: Mapping[str, Any]) -> Any:
+    """An action of the log, of its JSON."""
+    return jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(action))
+
+
+def _seq(jvm: Any, items: Iterable[Any]) -> Any:
+    """Scala's sequence of items."""
+    listed = jvm.java.util.ArrayList()
+    for item in items:
+        listed.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
 
 
 def _map(scala: Any) -> dict[str, Any]:

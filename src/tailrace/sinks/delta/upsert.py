@@ -6,7 +6,8 @@
 
 Everything is one commit, as with a MERGE. No row passes through the JVM and no data file is rewritten,
 whereas MERGE joins table and changes three times (docs/explanation/performance-history.md). If the key's
-first column is an integer, files whose bounds exclude all changed keys are skipped.
+first column is an integer, files whose bounds exclude all changed keys are skipped. Small files need no task:
+the driver reads and writes them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +31,12 @@ from tailrace.sinks.delta.table import DeltaTable, path_of
 from tailrace.sinks.delta.transaction import CommitMark, removal
 from tailrace.sinks.delta.vectors import read_vector, write_vector
 from tailrace.sinks.tables.keys import LastChanges, last_changes, rows_of_keys
-from tailrace.sinks.tables.parquet import DataFile, write_in_tasks
+from tailrace.sinks.tables.parquet import DataFile, write_in_tasks, write_rows
 from tailrace.sinks.tables.rows import MERGE_FIELDS
 from tailrace.spark.jvm import map_in_arrow
 
+#: Files of so many bytes, compressed, are read here: a Spark job takes longer.
+_SMALL_BYTES = 4 << 20
 #: Rows read at a time of a change file.
 _ROWS_PER_BATCH = 65_536
 
@@ -109,6 +114,10 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
     """
     if not held:
         return []
+    root = table.path
+    if sum(file["size"] for file in held) <= _SMALL_BYTES:
+        changed = pq.read_table(keys)
+        return [action for file in held for action in _without(file, changed, root)]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changed = pq.read_table(keys)
@@ -117,7 +126,6 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
                 actions = pa.array(_without(json.loads(file), changed, root), pa.string())
                 yield pa.RecordBatch.from_arrays([actions], ["action"])
 
-    root = table.path
     work = table.session.createDataFrame([(json.dumps(file),) for file in held], "file string")
     return [row["action"] for row in map_in_arrow(work, run, "action string").collect()]
 
@@ -167,6 +175,9 @@ def _added(
             work.append((path, BitMap64(alive.to_numpy().astype(np.uint64)).serialize()))
     if not work:
         return []
+    if sum(Path(path).stat().st_size for path, _ in work) <= _SMALL_BYTES:
+        rows = (_rows(path, BitMap64.deserialize(numbers), columns) for path, numbers in work)
+        return write_rows(chain.from_iterable(rows), columns, root)
 
     def last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
