@@ -43,7 +43,7 @@ _MAPPING = "delta.columnMapping.mode"
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeltaTable:
     """A Delta table.
 
@@ -55,6 +55,7 @@ class DeltaTable:
 
     session: SparkSession
     path: str
+    _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def sql(self) -> str:
@@ -63,7 +64,8 @@ class DeltaTable:
 
     def state(self) -> DeltaState | None:
         """Its newest state, None if it does not exist."""
-        return delta_state(self.session, self.path)
+        self._known = delta_state(self.session, self.path, self._known)
+        return self._known
 
     def read(self) -> DataFrame:
         """Its rows."""

@@ -147,7 +147,7 @@ class DeltaTarget:
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
-    @property
+    @cached_property
     def table(self) -> DeltaTable:
         """The table."""
         return DeltaTable(self.session, below(self.root, self.path))

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +26,52 @@ from tailrace.spark.arrow_schema import arrow_schema
 
 #: The property with the newest lease under which a table was written (`sinks.lease`).
 LEASE = "tailrace.lease"
-#: Whether a version's checksum file has its files. For a table's first version Delta finds them by a Spark job.
+#: Whether a version's checksum file has its files; a Spark job finds those of a table's first version.
 _FILES_IN_CHECKSUM = "spark.databricks.delta.allFilesInCrc.enabled"
 #: Where the log keeps the columns by which a table is clustered, and what a table needs for it.
 _CLUSTERING = "delta.clustering"
 _CLUSTERED = {"delta.feature.clustering": "supported", "delta.feature.domainMetadata": "supported"}
 #: How Delta names a violated CHECK constraint.
 _CHECK = re.compile(r"CHECK constraint (\S+) \(")
+
+
+class _Classes:
+    """Classes of a JVM: Py4J asks the JVM for each part of a class' name, each time it is written."""
+
+    def __init__(self, jvm: Any) -> None:
+        spark, delta = jvm.org.apache.spark, jvm.org.apache.spark.sql.delta
+        self.action = delta.actions.Action
+        self.array_list = jvm.java.util.ArrayList
+        self.constraints = delta.constraints.Constraints
+        self.converters = jvm.scala.jdk.javaapi.CollectionConverters
+        self.create_table = getattr(delta, "DeltaOperations$CreateTable")
+        self.delta_log = delta.DeltaLog
+        self.hash_map = jvm.java.util.HashMap
+        self.metrics = spark.sql.execution.metric.SQLMetrics
+        self.nothing = jvm.scala.Option.empty()
+        self.option = jvm.scala.Option
+        self.output_mode = spark.sql.streaming.OutputMode
+        self.path = jvm.org.apache.hadoop.fs.Path
+        self.schema_utils = delta.schema.SchemaUtils
+        self.spark_session = spark.sql.SparkSession
+        self.streaming_update = getattr(delta, "DeltaOperations$StreamingUpdate")
+        self.to_map = getattr(jvm.scala.collection.immutable.Map, "from")
+
+    def log_of(self, session: SparkSession, path: str) -> Any:
+        """The log of the Delta table at `path`."""
+        return self.delta_log.forTable(session._jsparkSession, path)
+
+    def seq(self, items: Iterable[Any]) -> Any:
+        """Scala's sequence of items."""
+        listed = self.array_list()
+        for item in items:
+            listed.add(item)
+        return self.converters.asScala(listed).toSeq()
+
+
+@lru_cache(maxsize=1)
+def _classes(jvm: Any) -> _Classes:
+    return _Classes(jvm)
 
 
 @dataclass(frozen=True)
@@ -43,12 +82,14 @@ class DeltaState:
         properties: table properties.
         transactions: the last version written by each application (`txn` actions).
         version: the table's version.
+        id: the table's id, which another table at the same path does not have.
         schema: its columns, as the JSON of Spark's type.
     """
 
     properties: Mapping[str, str]
     transactions: Mapping[str, int]
     version: int
+    id: str
     schema: str
 
     @cached_property
@@ -62,21 +103,33 @@ class DeltaState:
         return int(self.properties.get(LEASE, "0"))
 
 
-def delta_state(session: SparkSession, path: str) -> DeltaState | None:
+def delta_state(session: SparkSession, path: str, known: DeltaState | None = None) -> DeltaState | None:
     """The state of the Delta table at `path`, None if there is none.
 
     The public DeltaTable class does not expose transactions.
+
+    Args:
+        session: a session.
+        path: the table's directory.
+        known: an earlier state: nothing is read if it is the newest.
     """
-    jvm: Any = session._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-    nothing = jvm.scala.Option.empty()
+    java = _classes(session._jvm)
     # `tableExists` tells what this process saw last: others create tables, and remove them
-    snapshot = log.update(False, nothing, nothing)
-    if int(snapshot.version()) < 0:
-        return None
-    metadata = _contents(snapshot.metadata(), "metaData")
+    snapshot = java.log_of(session, path).update(False, java.nothing, java.nothing)
     version = int(snapshot.version())
-    return DeltaState(metadata["configuration"], _transactions(snapshot), version, metadata["schemaString"])
+    if version < 0:
+        return None
+    metadata = snapshot.metadata()
+    if known is not None and known.version == version and known.id == metadata.id():
+        return known
+    contents = _contents(metadata, "metaData")
+    return DeltaState(
+        contents["configuration"],
+        _transactions(snapshot),
+        version,
+        contents["id"],
+        contents["schemaString"],
+    )
 
 
 def create_table(
@@ -93,10 +146,9 @@ def create_table(
         metadata: its schema (`schemaString`), `partitionColumns` and `configuration`.
         cluster_by: the columns by which it is clustered.
     """
-    jvm: Any = session._jvm
-    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-    transaction = delta.DeltaLog.forTable(session._jsparkSession, path).startTransaction()
+    java = _classes(session._jvm)
+    java.spark_session.setActiveSession(session._jsparkSession)
+    transaction = java.log_of(session, path).startTransaction()
     action = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -105,19 +157,19 @@ def create_table(
     }
     if cluster_by:
         action["configuration"] = {**metadata["configuration"], **_CLUSTERED}
-    transaction.updateMetadataForNewTable(_action(jvm, {"metaData": action}))
+    transaction.updateMetadataForNewTable(java.action.fromJson(json.dumps({"metaData": action})))
     actions = []
     if cluster_by:
         schema = json.loads(transaction.metadata().schemaString())
         columns = [[_name_in_files(schema, name)] for name in cluster_by]
         text = json.dumps({"clusteringColumns": columns, "domainName": _CLUSTERING})
         domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
-        actions.append(_action(jvm, {"domainMetadata": domain}))
-    clustered = jvm.scala.Option.apply(_seq(jvm, cluster_by)) if cluster_by else nothing
-    operation = getattr(delta, "DeltaOperations$CreateTable")(transaction.metadata(), False, False, clustered)
+        actions.append(java.action.fromJson(json.dumps({"domainMetadata": domain})))
+    clustered = java.option.apply(java.seq(cluster_by)) if cluster_by else java.nothing
+    operation = java.create_table(transaction.metadata(), False, False, clustered)
     session.conf.set(_FILES_IN_CHECKSUM, "false")
     try:
-        transaction.commit(_seq(jvm, actions), operation)
+        transaction.commit(java.seq(actions), operation)
     finally:
         session.conf.unset(_FILES_IN_CHECKSUM)
 
@@ -141,10 +193,8 @@ class DeltaVersion:
 
 def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     """A version that the Delta table at `path` has."""
-    jvm: Any = session._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-    nothing = jvm.scala.Option.empty()
-    snapshot = log.getSnapshotAt(version, nothing, nothing, False)
+    java = _classes(session._jvm)
+    snapshot = java.log_of(session, path).getSnapshotAt(version, java.nothing, java.nothing, False)
     schema = json.loads(snapshot.metadata().schemaString())
     features = snapshot.protocol().readerFeatures()
     return DeltaVersion(
@@ -161,8 +211,7 @@ def clear_unmade(session: SparkSession, path: str) -> None:
     Delta writes a table's first commit under a temporary name, and would treat what is left of it as a table.
     A log that holds anything else stays.
     """
-    jvm: Any = session._jvm
-    log = jvm.org.apache.hadoop.fs.Path(path, "_delta_log")
+    log = _classes(session._jvm).path(path, "_delta_log")
     files = log.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
     if not files.exists(log):
         return
@@ -225,11 +274,9 @@ class DeltaTransaction:
     """
 
     def __init__(self, session: SparkSession, path: str) -> None:
-        jvm: Any = session._jvm
-        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-        self._jvm, self._session, self._path = jvm, session, path
-        self._transaction = log.startTransaction()
+        self._java, self._session, self._path = _classes(session._jvm), session, path
+        self._java.spark_session.setActiveSession(session._jsparkSession)
+        self._transaction = self._java.log_of(session, path).startTransaction()
 
     def has(self, mark: CommitMark) -> bool:
         """Whether the table has a commit with `mark`."""
@@ -254,7 +301,8 @@ class DeltaTransaction:
 
     def alter(self, metadata: Mapping[str, Any]) -> None:
         """Have the commit give the table this metadata; files are written by it from now on."""
-        self._transaction.updateMetadata(_action(self._jvm, {"metaData": metadata}), False)
+        action = self._java.action.fromJson(json.dumps({"metaData": metadata}))
+        self._transaction.updateMetadata(action, False)
 
     def write(self, rows: DataFrame) -> list[dict[str, Any]]:
         """Write rows into new files, in Spark's tasks; the contents of their `add` actions."""
@@ -285,29 +333,24 @@ class DeltaTransaction:
         if mark.lease:
             noted = self._transaction.metadata().configuration().get(LEASE)
             require_newest(self._path, int(noted.get()) if noted.isDefined() else 0, mark.lease)
-        delta = self._jvm.org.apache.spark.sql.delta
+        java = self._java
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
-        listed = [delta.actions.Action.fromJson(action) for action in [json.dumps({"txn": txn}), *actions]]
-        operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
-            self._jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
-            mark.query,
-            mark.version,
-            self._jvm.scala.Option.apply(mark.metadata),
+        listed = [java.action.fromJson(action) for action in [json.dumps({"txn": txn}), *actions]]
+        operation = java.streaming_update(
+            java.output_mode.Append(), mark.query, mark.version, java.option.apply(mark.metadata)
         )
         self._register(_metrics_of([json.loads(action) for action in actions]))
-        self._transaction.commit(_seq(self._jvm, listed), operation)
+        self._transaction.commit(java.seq(listed), operation)
 
     def _register(self, values: Mapping[str, int]) -> None:
         """Show the commit's metrics in the table's history."""
-        spark, sql = self._session._jsparkSession, self._jvm.org.apache.spark.sql
-        metrics = self._jvm.java.util.HashMap()
+        java, spark = self._java, self._session._jsparkSession
+        context, metrics = spark.sparkContext(), java.hash_map()
         for name, value in values.items():
-            metric = sql.execution.metric.SQLMetrics.createMetric(spark.sparkContext(), name)
+            metric = java.metrics.createMetric(context, name)
             metric.set(value)
             metrics.put(name, metric)
-        scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(metrics)
-        copied = getattr(self._jvm.scala.collection.immutable.Map, "from")(scala)
-        self._transaction.registerSQLMetrics(spark, copied)
+        self._transaction.registerSQLMetrics(spark, java.to_map(java.converters.asScala(metrics)))
 
 
 def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -347,18 +390,15 @@ def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None
         path: the table's directory.
         column: the column's name, or the names on the way to a field of a struct.
     """
-    jvm: Any = session._jvm
-    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    snapshot = delta.DeltaLog.forTable(session._jsparkSession, path).update(False, nothing, nothing)
+    java = _classes(session._jvm)
+    snapshot = java.log_of(session, path).update(False, java.nothing, java.nothing)
     metadata, spark = snapshot.metadata(), session._jsparkSession
-    names = _seq(jvm, column)
-    checks = _map(delta.constraints.Constraints.findDependentConstraints(spark, names, metadata))
+    names = java.seq(column)
+    checks = _map(java.constraints.findDependentConstraints(spark, names, metadata))
     if checks:
         return f"CHECK constraint `{next(iter(checks)).removeprefix('delta.constraints.')}` reads it"
     generated = _map(
-        delta.schema.SchemaUtils.findDependentGeneratedColumns(
-            spark, names, snapshot.protocol(), metadata.schema()
-        )
+        java.schema_utils.findDependentGeneratedColumns(spark, names, snapshot.protocol(), metadata.schema())
     )
     if generated:
         return f"generated column `{next(iter(generated))}` reads it"
@@ -427,19 +467,6 @@ def _contents(action: Any, kind: str) -> dict[str, Any]:
     """The contents of an action of the log."""
     found: dict[str, Any] = json.loads(action.json())[kind]
     return found
-
-
-def _action(jvm: Any, action: Mapping[str, Any]) -> Any:
-    """An action of the log, of its JSON."""
-    return jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(action))
-
-
-def _seq(jvm: Any, items: Iterable[Any]) -> Any:
-    """Scala's sequence of items."""
-    listed = jvm.java.util.ArrayList()
-    for item in items:
-        listed.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
 
 
 def _map(scala: Any) -> dict[str, Any]:
