@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tailrace.errors import TransientSinkError
-from tailrace.sinks.delta.transaction import delta_conflict, delta_violation
+from tailrace.sinks.delta.transaction import TableChangedError, delta_conflict, delta_violation
 from tailrace.sinks.quarantine import refused_error
 
 #: Number of attempts, and the pause before the second one; each further pause is twice as long.
@@ -44,7 +44,7 @@ def retried(name: str, work: Callable[[], Result]) -> Result:
             time.sleep(_PAUSE_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
         try:
             return work()
-        except (Py4JJavaError, PySparkException) as error:
+        except (Py4JJavaError, PySparkException, TableChangedError) as error:
             violated = delta_violation(error)
             if violated is not None:  # without Delta's own message, which holds values
                 raise refused_error(name, "", violated, "the batch, or of pending changes") from None

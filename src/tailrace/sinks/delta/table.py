@@ -55,7 +55,9 @@ class DeltaTable:
 
     session: SparkSession
     path: str
+    #: The newest state that was read, and whether this object has changed the table since.
     _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
+    _has_changed: bool = field(default=True, init=False, repr=False, compare=False)
 
     @property
     def sql(self) -> str:
@@ -65,7 +67,18 @@ class DeltaTable:
     def state(self) -> DeltaState | None:
         """Its newest state, None if it does not exist."""
         self._known = delta_state(self.session, self.path, self._known)
+        self._has_changed = False
         return self._known
+
+    def held(self) -> DeltaState | None:
+        """Its state as this object has last read or changed it, perhaps without others' later changes.
+
+        `state` has Delta look through the whole directory of the log.
+        """
+        return self.state() if self._has_changed else self._known
+
+    def _note_change(self) -> None:
+        self._has_changed = True
 
     def read(self) -> DataFrame:
         """Its rows."""
@@ -73,11 +86,11 @@ class DeltaTable:
 
     def begin(self) -> DeltaTransaction:
         """Begin a transaction."""
-        return DeltaTransaction(self.session, self.path)
+        return DeltaTransaction(self.session, self.path, self._note_change)
 
     def schema(self) -> pa.Schema:
         """Its columns."""
-        state = self.state()
+        state = self.held()
         assert state is not None
         return state.columns
 
@@ -107,6 +120,7 @@ class DeltaTable:
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
             properties[_MAPPING] = "name"
+        self._has_changed = True
         clear_unmade(self.session, self.path)
         metadata = {
             "schemaString": spark_schema(table.columns).json(),
@@ -126,6 +140,7 @@ class DeltaTable:
             changes: the changes.
             within: prefixes of the columns to change: empty, or `name.` of a struct.
         """
+        self._has_changed = True
         for change in changes:
             if isinstance(change, WidenColumn):
                 self.set("delta.enableTypeWidening", "true")
@@ -134,6 +149,7 @@ class DeltaTable:
 
     def set(self, name: str, value: str) -> None:
         """Set a property."""
+        self._has_changed = True
         self.session.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
     def become_text(self, names: Collection[str], within: Sequence[str], mark: CommitMark) -> None:
@@ -169,6 +185,7 @@ class DeltaTable:
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
+        self._has_changed = True
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql}").select("clusteringColumns").first()
         with self.marked(mark):
             writer.save(self.path)
@@ -230,19 +247,28 @@ class DeltaTable:
         try:
             yield
         finally:
+            self._has_changed = True
             for name in conf:
                 self.session.conf.unset(name)
 
     def _commit(self, added: Sequence[str], mark: CommitMark) -> None:
-        transaction = self.begin()
-        if not transaction.has(mark):
-            transaction.commit(added, mark)
+        """Commit files that were written for the columns that are held.
+
+        Raises:
+            TableChangedError: another writer has changed columns meanwhile.
+        """
+        state, transaction = self.held(), self.begin()
+        if transaction.has(mark):
+            return
+        if state is not None:
+            transaction.require_columns(state)
+        transaction.commit(added, mark)
 
     def is_direct(self) -> bool:
         """Whether tasks write its files, by path."""
         if not is_local(self.path):
             return False
-        state = self.state()
+        state = self.held()
         return state is not None and state.properties.get(_MAPPING, "none") == "none"
 
     def maps_columns(self) -> bool:
@@ -262,7 +288,7 @@ class DeltaTable:
         return self._property("delta.enableRowTracking", "false") == "true"
 
     def _property(self, name: str, default: str) -> str:
-        state = self.state()
+        state = self.held()
         return default if state is None else state.properties.get(name, default)
 
     def allows_vectors(self) -> bool:
@@ -270,7 +296,7 @@ class DeltaTable:
 
         Not if a user has enabled the change data feed, which records updates.
         """
-        state = self.state()
+        state = self.held()
         held = state.properties if state is not None else {}
         deletes = held.get("delta.enableDeletionVectors") == "true"
         return self.is_direct() and deletes and held.get("delta.enableChangeDataFeed") != "true"

@@ -558,7 +558,9 @@ class DeltaTarget:
 
     def _is_alone(self, tables: Sequence[TableId]) -> bool:
         """Whether all columns of the target are those of one table."""
-        return len(tables) == 1 and self.shard is None and not has_several_sources(self._state())
+        state = self.table.held()
+        assert state is not None
+        return len(tables) == 1 and self.shard is None and not has_several_sources(state)
 
     def _alter(self, changes: Sequence[Former], wider: Sequence[WidenColumn]) -> None:
         """Rename and drop columns, and widen others in the same commit, once nothing is pending."""

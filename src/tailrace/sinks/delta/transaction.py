@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -33,6 +33,10 @@ _CLUSTERING = "delta.clustering"
 _CLUSTERED = {"delta.feature.clustering": "supported", "delta.feature.domainMetadata": "supported"}
 #: How Delta names a violated CHECK constraint.
 _CHECK = re.compile(r"CHECK constraint (\S+) \(")
+
+
+class TableChangedError(Exception):
+    """Another writer has changed a table between two steps that belong together."""
 
 
 class _Classes:
@@ -145,10 +149,15 @@ def create_table(
         path: its directory.
         metadata: its schema (`schemaString`), `partitionColumns` and `configuration`.
         cluster_by: the columns by which it is clustered.
+
+    Raises:
+        TableChangedError: the table exists.
     """
     java = _classes(session._jvm)
     java.spark_session.setActiveSession(session._jsparkSession)
     transaction = java.log_of(session, path).startTransaction()
+    if int(transaction.snapshot().version()) >= 0:
+        raise TableChangedError(f"another writer has created the table at {path}")
     action = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -162,7 +171,8 @@ def create_table(
     if cluster_by:
         schema = json.loads(transaction.metadata().schemaString())
         columns = [[_name_in_files(schema, name)] for name in cluster_by]
-        text = json.dumps({"clusteringColumns": columns, "domainName": _CLUSTERING})
+        named = {"clusteringColumns": columns, "domainName": _CLUSTERING}
+        text = json.dumps(named, separators=(",", ":"))
         domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
         actions.append(java.action.fromJson(json.dumps({"domainMetadata": domain})))
     clustered = java.option.apply(java.seq(cluster_by)) if cluster_by else java.nothing
@@ -271,10 +281,16 @@ class DeltaTransaction:
     """A transaction on the Delta table at `path`: reads, and one commit.
 
     Delta refuses the commit if another commit has changed meanwhile what was read.
+
+    Args:
+        session: a session.
+        path: the table's directory.
+        committed: called after a commit.
     """
 
-    def __init__(self, session: SparkSession, path: str) -> None:
+    def __init__(self, session: SparkSession, path: str, committed: Callable[[], None]) -> None:
         self._java, self._session, self._path = _classes(session._jvm), session, path
+        self._committed = committed
         self._java.spark_session.setActiveSession(session._jsparkSession)
         self._transaction = self._java.log_of(session, path).startTransaction()
 
@@ -298,6 +314,15 @@ class DeltaTransaction:
     def metadata(self) -> dict[str, Any]:
         """The table's metadata, as the contents of its action."""
         return _contents(self._transaction.metadata(), "metaData")
+
+    def require_columns(self, state: DeltaState) -> None:
+        """Refuse to go on unless the table has the columns of a state, under the same names in files.
+
+        Raises:
+            TableChangedError: it has others.
+        """
+        if self._transaction.metadata().schemaString() != state.schema:
+            raise TableChangedError(f"the columns of {self._path} are others than in version {state.version}")
 
     def alter(self, metadata: Mapping[str, Any]) -> None:
         """Have the commit give the table this metadata; files are written by it from now on."""
@@ -340,7 +365,10 @@ class DeltaTransaction:
             java.output_mode.Append(), mark.query, mark.version, java.option.apply(mark.metadata)
         )
         self._register(_metrics_of([json.loads(action) for action in actions]))
-        self._transaction.commit(java.seq(listed), operation)
+        try:
+            self._transaction.commit(java.seq(listed), operation)
+        finally:  # it may have been made although the call failed
+            self._committed()
 
     def _register(self, values: Mapping[str, int]) -> None:
         """Show the commit's metrics in the table's history."""
@@ -430,6 +458,8 @@ def delta_conflict(error: Exception) -> str | None:
 
     The `delta` package has exceptions for this, but they do not cover a Py4JJavaError.
     """
+    if isinstance(error, TableChangedError):
+        return str(error)
     java = _cause(error, "DeltaConcurrentModificationException")
     return None if java is None else f"{java.getClass().getSimpleName()}: {_first_line(java)}"
 

@@ -1,0 +1,145 @@
+"""A Delta table through the log's own classes: what CREATE TABLE makes, and others' changes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.sinks.delta.conflict import retried
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition
+from tailrace.sinks.delta.transaction import CommitMark, TableChangedError
+from tailrace.sinks.tables.parquet import DataFile, write_rows
+
+COLUMNS = pa.schema([("id", pa.int32()), ("v", pa.string())])
+ROWS = pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], schema=COLUMNS)
+MARK = CommitMark("app", 1, "query", "{}")
+
+
+def actions(path: str) -> dict[str, Any]:
+    """The first commit's actions by kind, without what is another for each table."""
+    lines = Path(path, "_delta_log", f"{0:020}.json").read_text().splitlines()
+    found = {kind: action for line in lines for kind, action in json.loads(line).items()}
+    for kind, names in {"metaData": ["id", "createdTime"], "commitInfo": ["timestamp", "txnId"]}.items():
+        for name in names:
+            del found[kind][name]
+    del found["commitInfo"]["operationParameters"]["properties"]  # in another order; the metadata has them
+    named: dict[str, Any] = json.loads(_without_ids(json.dumps(found)))
+    return named
+
+
+def _without_ids(text: str) -> str:
+    """Physical names are random."""
+    metadata = json.loads(text)["metaData"]
+    for field in json.loads(metadata["schemaString"])["fields"]:
+        if physical := field["metadata"].get("delta.columnMapping.physicalName"):
+            text = text.replace(physical, f"physical {field['name']}")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("columns", "definition", "sql"),
+    [
+        (COLUMNS, {}, ""),
+        (pa.schema([*COLUMNS, ("at", pa.timestamp("us"))]), {}, ""),
+        (COLUMNS, {"partition_by": "id"}, "PARTITIONED BY (id)"),
+        (COLUMNS, {"cluster_by": ["v", "id"]}, "CLUSTER BY (v, id)"),
+        (
+            pa.schema([("id", pa.int32()), ("a b", pa.string())]),
+            {"cluster_by": ["a b"]},
+            "CLUSTER BY (`a b`)",
+        ),
+    ],
+    ids=["plain", "a type that is a feature", "partitioned", "clustered", "clustered and mapped"],
+)
+def test_new_table_is_as_create_table_makes_it(
+    spark: SparkSession, tmp_path: Path, columns: pa.Schema, definition: dict[str, Any], sql: str
+) -> None:
+    ours = DeltaTable(spark, str(tmp_path / "ours"))
+    properties = {"delta.enableDeletionVectors": "true", "tailrace.x": "it's ${env:HOME}"}
+    ours.create(TableDefinition(columns, properties, **definition))
+    if any(" " in name for name in columns.names):
+        properties["delta.columnMapping.mode"] = "name"
+    types = {"id": "INT", "v": "STRING", "at": "TIMESTAMP_NTZ", "a b": "STRING"}
+    listed = ", ".join(f"`{name}` {types[name]}" for name in columns.names)
+    tags = ", ".join(f"'{name}' = \"{value}\"" for name, value in properties.items())
+    theirs = tmp_path / "theirs"
+    spark.sql(f"CREATE TABLE delta.`{theirs}` ({listed}) USING delta {sql} TBLPROPERTIES ({tags})")
+    assert actions(ours.path) == actions(str(theirs))
+    spark.sql(f"INSERT INTO {ours.sql} VALUES ({', '.join(['NULL'] * len(columns))})")
+    assert spark.read.format("delta").load(ours.path).count() == 1
+
+
+def test_table_is_created_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Another process may create it at the same time: what that raises is tried again."""
+    table = DeltaTable(spark, str(tmp_path / "t"))
+    table.create(TableDefinition(COLUMNS, {}))
+    with pytest.raises(TableChangedError, match="has created"):
+        table.create(TableDefinition(COLUMNS, {}))
+    state = table.state()
+    assert state is not None
+    assert state.version == 0
+
+
+class _Altering:
+    """Rows whose files are written while another writer changes the table, the first time."""
+
+    def __init__(self, spark: SparkSession, table: DeltaTable, statement: str) -> None:
+        self._spark, self._table, self._statement = spark, table, statement
+        self.attempts = 0
+
+    def into(self, directory: str) -> Sequence[DataFile]:
+        self.attempts += 1
+        if self.attempts == 1:
+            self._spark.sql(self._statement.replace("TARGET", self._table.sql))
+        return write_rows([ROWS], COLUMNS, directory)
+
+    def frame(self) -> Any:
+        self.attempts += 1
+        return self._spark.createDataFrame(pa.Table.from_batches([ROWS]))
+
+
+def test_files_written_while_columns_get_other_names_in_files_are_not_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = DeltaTable(spark, str(tmp_path / "t"))
+    table.create(TableDefinition(COLUMNS, {}))
+    table.append_rows(ROWS, CommitMark("app", 0, "query", "{}"))
+    statement = "ALTER TABLE TARGET SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    rows = _Altering(spark, table, statement)
+
+    def work() -> None:
+        table.state()
+        table.append(rows, MARK)  # type: ignore[arg-type]
+
+    retried("t", work)
+    assert rows.attempts == 2
+    held = spark.read.format("delta").load(table.path).select("id", "v").collect()
+    assert [tuple(row) for row in held] == [(1, "a"), (1, "a")]
+
+
+def test_another_column_ends_the_attempt(spark: SparkSession, tmp_path: Path) -> None:
+    table = DeltaTable(spark, str(tmp_path / "t"))
+    table.create(TableDefinition(COLUMNS, {}))
+    table.state()
+    rows: Any = _Altering(spark, table, "ALTER TABLE TARGET ADD COLUMN more INT")
+    with pytest.raises(TableChangedError, match="version 0"):
+        table.append(rows, MARK)
+
+
+def test_state_is_that_of_a_table_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+    """It has the same version as the one before."""
+    table, seen = DeltaTable(spark, str(tmp_path / "t")), []
+    for name in "ab":
+        shutil.rmtree(table.path, ignore_errors=True)
+        spark.sql(f"CREATE TABLE {table.sql} (id INT) USING delta TBLPROPERTIES ('x' = '{name}')")
+        state = table.state()
+        assert state is not None
+        seen.append((state.properties["x"], state.version))
+    assert seen == [("a", 0), ("b", 0)]
