@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tailrace.model.sparksql import identifier
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
 from tailrace.spark.arrow_schema import arrow_schema
@@ -175,7 +176,8 @@ def create_table(
         text = json.dumps(named, separators=(",", ":"))
         domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
         actions.append(java.action.fromJson(json.dumps({"domainMetadata": domain})))
-    clustered = java.option.apply(java.seq(cluster_by)) if cluster_by else java.nothing
+    names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
+    clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
     operation = java.create_table(transaction.metadata(), False, False, clustered)
     session.conf.set(_FILES_IN_CHECKSUM, "false")
     try:
