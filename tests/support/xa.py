@@ -184,8 +184,8 @@ def prepare(server, xid: str, *statements: str, first: tuple[str, ...] = ()) -> 
 def _is_detached(server, thread: int) -> bool:
     """Whether the engine holds a prepared transaction without the connection that prepared it.
 
-    Before, MariaDB 11.8 logs an XA COMMIT by another connection and says that it is done, but does not commit:
-    the rows differ from the log, and their locks stay.
+    Before, MariaDB 11.8 logs an XA COMMIT by another connection and says that it is done, but does not
+    commit: the rows differ from the log, and their locks stay.
     """
     ((_, _, status),) = server.execute("SHOW ENGINE INNODB STATUS")
     return f"thread id {thread}," not in status.partition("LIST OF TRANSACTIONS")[2]

@@ -93,9 +93,8 @@ def test_file_with_a_cut_last_line_goes_on_with_whole_ones(tmp_path: Path) -> No
 
 def test_log_has_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
     LogChannel().send(1, lines("a"))
-    assert [json.loads(r.getMessage())["id"] for r in caplog.records if r.name == "tailrace.notifications"] == [
-        "a"
-    ]
+    told = [record.getMessage() for record in caplog.records if record.name == "tailrace.notifications"]
+    assert [json.loads(text)["id"] for text in told] == ["a"]
 
 
 def test_webhook_receives_each_with_the_headers() -> None:
