@@ -27,6 +27,7 @@ from tailrace.sinks.delta.table import DeltaTable, TableDefinition
 from tailrace.sinks.delta.transaction import DeltaTransaction, needs
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import WidenColumn
+from tailrace.spark.sql import OwnSessions
 from tests.contract import test_far_dates as far_dates
 from tests.contract.test_former_columns import AFTER, BEFORE, CHANGED, LOG, ROWS, SNAPSHOT, Batches
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
@@ -383,7 +384,7 @@ READERS = {
 
 def test_readers_know_the_features_that_targets_get(spark: SparkSession, tmp_path: Path) -> None:
     def made(feature: str, column: str, *statements: str, **properties: str) -> DeltaTable:
-        target = DeltaTable(spark, str(tmp_path / feature))
+        target = DeltaTable(OwnSessions(spark), str(tmp_path / feature))
         columns = pa.schema([pa.field("id", pa.int32()), pa.field(column, pa.timestamp("us"))])
         target.create(TableDefinition(columns, {"tailrace.target": feature} | properties))
         for statement in ("INSERT INTO {} VALUES (1, NULL), (2, NULL)", *statements):

@@ -16,6 +16,7 @@ from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
 from tailrace.sinks.delta.transaction import CommitMark, TableChangedError
 from tailrace.sinks.tables.parquet import DataFile, write_rows
+from tailrace.spark.sql import OwnSessions
 
 COLUMNS = pa.schema([("id", pa.int32()), ("v", pa.string())])
 ROWS = pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], schema=COLUMNS)
@@ -61,7 +62,7 @@ def _without_ids(text: str) -> str:
 def test_new_table_is_as_create_table_makes_it(
     spark: SparkSession, tmp_path: Path, columns: pa.Schema, definition: dict[str, Any], sql: str
 ) -> None:
-    ours = DeltaTable(spark, str(tmp_path / "ours"))
+    ours = DeltaTable(OwnSessions(spark), str(tmp_path / "ours"))
     properties = {"delta.enableDeletionVectors": "true", "tailrace.x": "it's ${env:HOME}"}
     ours.create(TableDefinition(columns, properties, **definition))
     if any(" " in name for name in columns.names):
@@ -78,7 +79,7 @@ def test_new_table_is_as_create_table_makes_it(
 
 def test_table_is_created_once(spark: SparkSession, tmp_path: Path) -> None:
     """Another process may create it at the same time: what that raises is tried again."""
-    table = DeltaTable(spark, str(tmp_path / "t"))
+    table = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
     table.create(TableDefinition(COLUMNS, {}))
     with pytest.raises(TableChangedError, match="has created"):
         table.create(TableDefinition(COLUMNS, {}))
@@ -108,7 +109,7 @@ class _Altering:
 def test_files_written_while_columns_get_other_names_in_files_are_not_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    table = DeltaTable(spark, str(tmp_path / "t"))
+    table = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
     table.create(TableDefinition(COLUMNS, {}))
     table.append_rows(ROWS, CommitMark("app", 0, "query", "{}"))
     statement = "ALTER TABLE TARGET SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
@@ -125,7 +126,7 @@ def test_files_written_while_columns_get_other_names_in_files_are_not_committed(
 
 
 def test_another_column_ends_the_attempt(spark: SparkSession, tmp_path: Path) -> None:
-    table = DeltaTable(spark, str(tmp_path / "t"))
+    table = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
     table.create(TableDefinition(COLUMNS, {}))
     table.state()
     rows: Any = _Altering(spark, table, "ALTER TABLE TARGET ADD COLUMN more INT")
@@ -135,7 +136,7 @@ def test_another_column_ends_the_attempt(spark: SparkSession, tmp_path: Path) ->
 
 def test_state_is_that_of_a_table_made_anew(spark: SparkSession, tmp_path: Path) -> None:
     """It has the same version as the one before."""
-    table, seen = DeltaTable(spark, str(tmp_path / "t")), []
+    table, seen = DeltaTable(OwnSessions(spark), str(tmp_path / "t")), []
     for name in "ab":
         shutil.rmtree(table.path, ignore_errors=True)
         spark.sql(f"CREATE TABLE {table.sql} (id INT) USING delta TBLPROPERTIES ('x' = '{name}')")

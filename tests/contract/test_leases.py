@@ -39,6 +39,7 @@ from tailrace.sinks.redis.sink import RedisStreams
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.sink import ReplicaSink, open_dialect
 from tailrace.sinks.route import Router
+from tailrace.spark.sql import OwnSessions
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import BIGINT, TEXT, changes, table
 from tests.support.sinks.duckdb import rows_of as duckdb_rows
@@ -62,7 +63,7 @@ def batch(spark: SparkSession, number: int, stream: Any) -> CellBatch:
 def test_delta_refuses_what_began_before_a_newer_lease_and_what_begins_after(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    held = DeltaTable(spark, str(tmp_path / "t"))
+    held = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
     held.create(TableDefinition(pa.schema([("id", pa.int64())]), of_lease(FORMER)))
     mark = CommitMark("app", 1, STREAM.query, "{}", FORMER.lease)
     begun, state = held.begin(), held.state()
@@ -93,12 +94,12 @@ def test_delta_sink_without_its_lease_merges_nothing_when_it_ends(
     for number in (0, 1, 2):  # batch 2 waits to be merged
         former.write(batch(spark, number, FORMER))
     present.write(batch(spark, 3, PRESENT))
-    version = DeltaTable(spark, str(tmp_path / "shop.t")).state()
+    version = DeltaTable(OwnSessions(spark), str(tmp_path / "shop.t")).state()
     with pytest.raises(LeaseLostError):
         former.close()
     with pytest.raises(LeaseLostError):
         DeltaSink(settings, EVERYTHING, lease=1).close()  # a run that had no batch
-    assert DeltaTable(spark, str(tmp_path / "shop.t")).state() == version
+    assert DeltaTable(OwnSessions(spark), str(tmp_path / "shop.t")).state() == version
     present.close()
     assert [row.name for row in spark.read.format("delta").load(str(tmp_path / "shop.t")).collect()] == [
         "of 3"

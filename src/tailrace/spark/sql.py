@@ -7,6 +7,8 @@ with substitution off (`spark.session`); in a session of a notebook or a cluster
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import SparkSession
 
 SUBSTITUTE = "spark.sql.variable.substitute"
@@ -17,3 +19,15 @@ def own_session(session: SparkSession) -> SparkSession:
     own = session.newSession()
     own.conf.set(SUBSTITUTE, "false")
     return own
+
+
+class OwnSessions(threading.local):
+    """An own session for each thread, so that settings and views of one do not reach another.
+
+    Args:
+        session: the session next to which they are.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        #: The present thread's.
+        self.current = own_session(session)

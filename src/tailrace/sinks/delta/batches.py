@@ -31,6 +31,7 @@ from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
 from tailrace.sinks.delta.transaction import CommitMark, delta_state
 from tailrace.sinks.delta.vacuum import vacuum
 from tailrace.spark.checkpoint import Directory
+from tailrace.spark.sql import OwnSessions
 
 NAME = "_tailrace_batches"
 #: How many batches are kept, and how often older ones are deleted and small files compacted.
@@ -56,13 +57,13 @@ class Batches:
     """The table of batches.
 
     Args:
-        session: a session of its own.
+        sessions: sessions of its own.
         root: the sink's path.
         stream: the stream it belongs to.
     """
 
-    def __init__(self, session: SparkSession, root: str, stream: StreamId) -> None:
-        self._table = DeltaTable(session, f"{root}/{NAME}")
+    def __init__(self, sessions: OwnSessions, root: str, stream: StreamId) -> None:
+        self._table = DeltaTable(sessions, f"{root}/{NAME}")
         self._app = f"tailrace/{stream.query}/{NAME}"
         self._stream = stream
         #: The newest batch, None before the first.
@@ -78,7 +79,7 @@ class Batches:
         if state is None:
             own = {"tailrace.stream": stream.query, **of_lease(stream)}
             self._table.create(TableDefinition(_FIELDS, own | _RETENTION))
-            self.versions = _versions_without_batches(session, root, stream)
+            self.versions = _versions_without_batches(sessions.current, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(
                 f"`{NAME}` at `{root}` is not this stream's",

@@ -42,7 +42,7 @@ from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
-from tailrace.spark.sql import own_session
+from tailrace.spark.sql import OwnSessions
 
 #: From this many tables on, all of a batch are written by one Spark job.
 _MANY = 4
@@ -357,14 +357,14 @@ class DeltaSink:
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
         shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
-        own = own_session(session)
-        batches = retried(NAME, lambda: Batches(own, self._own_root, stream))
+        sessions = OwnSessions(session)
+        batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream))
         tables = _Tables(
             self._settings,
             self._layout,
             self._path,
             self._router,
-            session,
+            sessions,
             stream,
             batches,
             self._own_root,
@@ -399,7 +399,7 @@ class _Tables:
     layout: TableLayout
     path: str
     router: Router
-    session: SparkSession
+    sessions: OwnSessions
     stream: StreamId
     batches: Batches
     own_root: str
@@ -418,11 +418,11 @@ class _Tables:
 
     def open_at(self, path: str) -> None:
         """Open the target at `path`, for which an earlier run left pending changes."""
-        state = delta_state(self.session, changes_path(self.own_root, path))
+        state = delta_state(self.sessions.current, changes_path(self.own_root, path))
         self._add(state.properties.get(TARGET, path) if state is not None else path, path)
 
     def _add(self, name: str, path: str) -> None:
-        session, cluster = own_session(self.session), self.settings.cluster_by_key
+        cluster = self.settings.cluster_by_key
         policy = self.settings.on_incompatible_type
         self.targets[name] = DeltaTarget(
             name,
@@ -431,7 +431,7 @@ class _Tables:
             path,
             self.layout,
             self.stream,
-            session,
+            self.sessions,
             cluster,
             policy,
             self.settings.reader_features,
@@ -442,7 +442,7 @@ class _Tables:
         """Whether a table of the stream is at `path`."""
         if not Directory(f"{below(self.path, path)}/_delta_log").names():
             return False
-        state = delta_state(self.session, below(self.path, path))
+        state = delta_state(self.sessions.current, below(self.path, path))
         return state is not None and state.properties.get("tailrace.stream") == owner_of(
             self.source, self.stream
         )

@@ -36,6 +36,7 @@ from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import map_in_arrow
+from tailrace.spark.sql import OwnSessions
 
 #: How columns are named in files.
 _MAPPING = "delta.columnMapping.mode"
@@ -48,16 +49,20 @@ class DeltaTable:
     """A Delta table.
 
     Args:
-        session: accesses it; nothing else uses the session while the table is written, because its settings
-            hold the mark of a MERGE's commit.
+        sessions: access it; their settings hold the mark of a MERGE's commit.
         path: its directory.
     """
 
-    session: SparkSession
+    sessions: OwnSessions
     path: str
     #: The newest state that was read, and whether this object has changed the table since.
     _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
     _has_changed: bool = field(default=True, init=False, repr=False, compare=False)
+
+    @property
+    def session(self) -> SparkSession:
+        """The present thread's session."""
+        return self.sessions.current
 
     @property
     def sql(self) -> str:

@@ -59,6 +59,7 @@ from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session, select_items
+from tailrace.spark.sql import OwnSessions
 
 _KEY = "tailrace.key"
 #: The property with a target's name, of its table and of its table of changes.
@@ -113,7 +114,7 @@ class DeltaTarget:
         path: the table's path below `root`.
         layout: the layout of the table.
         stream: the stream it belongs to.
-        session: its own session, so that the settings of one commit do not reach another one.
+        sessions: sessions of its own, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
         on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
         features: which features of Delta the table may get.
@@ -127,7 +128,7 @@ class DeltaTarget:
     path: str
     layout: TableLayout
     stream: StreamId
-    session: SparkSession
+    sessions: OwnSessions
     cluster: bool = False
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     features: ReaderFeatures = ReaderFeatures.COMPATIBLE
@@ -147,10 +148,15 @@ class DeltaTarget:
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
+    @property
+    def session(self) -> SparkSession:
+        """The present thread's session."""
+        return self.sessions.current
+
     @cached_property
     def table(self) -> DeltaTable:
         """The table."""
-        return DeltaTable(self.session, below(self.root, self.path))
+        return DeltaTable(self.sessions, below(self.root, self.path))
 
     @cached_property
     def pending(self) -> Pending:
@@ -160,7 +166,7 @@ class DeltaTarget:
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
         }
-        table = DeltaTable(self.session, changes_path(self.own_root, self.path))
+        table = DeltaTable(self.sessions, changes_path(self.own_root, self.path))
         return Pending(table, properties, self.stream)
 
     @property
