@@ -18,6 +18,7 @@ from tailrace.sinks.delta.merge import last_of_each_key
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.route import Router
+from tailrace.spark.sql import OwnSessions
 from tailrace.verify.target import target_after
 from tests.contract.test_sinks import again, reread
 from tests.support.cells import cell_batch
@@ -221,7 +222,7 @@ def test_optimize_and_vacuum_run_when_they_are_due(
     for batch in batches:
         sink.write(batch)
     sink.close()
-    delta = DeltaTable(spark.newSession(), str(tmp_path / "shop.t"))
+    delta = DeltaTable(OwnSessions(spark), str(tmp_path / "shop.t"))
     begun = spark.sql(f"DESCRIBE HISTORY {delta.sql}").agg({"timestamp": "min"}).collect()[0][0].timestamp()
     keeper = Maintenance(settings)
     begun_tasks = tasks(spark)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from pyroaring import BitMap64
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
@@ -108,9 +107,19 @@ def test_log_of_something_else_is_left_alone(spark, tmp_path):
     log = tmp_path / "shop.t" / "_delta_log"
     log.mkdir(parents=True)
     (log / "_last_checkpoint").write_text("{}")
-    with pytest.raises(AnalysisException):
+    with pytest.raises(StateError, match="_delta_log"):
         snapshot(spark, tmp_path, 3)
     assert [p.name for p in log.iterdir()] == ["_last_checkpoint"]
+
+
+def test_directory_of_something_else_is_left_alone(spark, tmp_path):
+    """A table there would have VACUUM delete it."""
+    other = tmp_path / "shop.t" / "part-0.parquet"
+    other.parent.mkdir()
+    other.write_text("others' rows")
+    with pytest.raises(StateError, match=r"part-0\.parquet"):
+        snapshot(spark, tmp_path, 3)
+    assert [p.name for p in other.parent.iterdir()] == [other.name]
 
 
 def test_history_tells_what_a_commit_wrote(spark, tmp_path):

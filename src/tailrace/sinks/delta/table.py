@@ -23,9 +23,9 @@ from tailrace.sinks.delta.transaction import (
     CommitMark,
     DeltaState,
     DeltaTransaction,
-    clear_unmade,
     create_table,
     delta_state,
+    require_empty,
 )
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
@@ -121,12 +121,17 @@ class DeltaTable:
     # ---- schema --------------------------------------------------------------------------------------
 
     def create(self, table: TableDefinition) -> None:
-        """Create it."""
+        """Create it.
+
+        Raises:
+            StateError: its directory holds something else.
+            TableChangedError: it exists.
+        """
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
             properties[_MAPPING] = "name"
         self._has_changed = True
-        clear_unmade(self.session, self.path)
+        require_empty(self.session, self.path)
         metadata = {
             "schemaString": spark_schema(table.columns).json(),
             "partitionColumns": [] if table.partition_by is None else [table.partition_by],

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tailrace.errors import StateError
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
@@ -217,22 +218,40 @@ def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     )
 
 
-def clear_unmade(session: SparkSession, path: str) -> None:
-    """Delete the remains of a Delta table at `path` whose process was killed while it created the table.
+def require_empty(session: SparkSession, path: str) -> None:
+    """Refuse a directory for a new table that holds anything, as CREATE TABLE does: VACUUM would delete it.
 
-    Delta writes a table's first commit under a temporary name, and would treat what is left of it as a table.
-    A log that holds anything else stays.
+    The remains of a table whose process was killed while it created the table are deleted. Delta writes a
+    table's first commit under a temporary name, and would treat what is left of it as a table.
+
+    Raises:
+        StateError: there are files of something else.
     """
-    log = _classes(session._jvm).path(path, "_delta_log")
-    files = log.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
-    if not files.exists(log):
+    java = _classes(session._jvm)
+    table, log = java.path(path), java.path(path, "_delta_log")
+    files = table.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(table):
         return
+    if files.exists(log) and _is_unmade(files, log):
+        files.delete(log, True)
+    found = sorted(file.getPath().getName() for file in files.listStatus(table))
+    if found:
+        raise StateError(
+            f"a table cannot be created at `{path}`",
+            f"the directory holds files, but no Delta table: {', '.join(found[:3])}",
+            "use another sink path, or move the files away",
+            code="TR-6101",
+        )
+
+
+def _is_unmade(files: Any, log: Any) -> bool:
+    """Whether a log holds nothing but what a process leaves that was killed while it created the table."""
     for found in files.listStatus(log):
         name = found.getPath().getName()
         is_empty = found.isDirectory() and not list(files.listStatus(found.getPath()))
         if not is_empty and not (name.startswith(".") and name.endswith((".tmp", ".crc"))):
-            return
-    files.delete(log, True)
+            return False
+    return True
 
 
 def _transactions(snapshot: Any) -> dict[str, int]:
