@@ -130,7 +130,7 @@ class DeltaTable:
         properties = dict(table.properties)
         if any(_SPECIAL & set(name) for name in all_names(table.columns)):
             properties[_MAPPING] = "name"
-        self._has_changed = True
+        self._note_change()
         require_empty(self.session, self.path)
         metadata = {
             "schemaString": spark_schema(table.columns).json(),
@@ -150,7 +150,7 @@ class DeltaTable:
             changes: the changes.
             within: prefixes of the columns to change: empty, or `name.` of a struct.
         """
-        self._has_changed = True
+        self._note_change()
         for change in changes:
             if isinstance(change, WidenColumn):
                 self.set("delta.enableTypeWidening", "true")
@@ -159,7 +159,7 @@ class DeltaTable:
 
     def set(self, name: str, value: str) -> None:
         """Set a property."""
-        self._has_changed = True
+        self._note_change()
         self.session.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
     def become_text(self, names: Collection[str], within: Sequence[str], mark: CommitMark) -> None:
@@ -195,7 +195,7 @@ class DeltaTable:
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        self._has_changed = True
+        self._note_change()
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql}").select("clusteringColumns").first()
         with self.marked(mark):
             writer.save(self.path)
@@ -257,7 +257,7 @@ class DeltaTable:
         try:
             yield
         finally:
-            self._has_changed = True
+            self._note_change()
             for name in conf:
                 self.session.conf.unset(name)
 

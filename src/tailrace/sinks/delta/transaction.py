@@ -67,6 +67,11 @@ class _Classes:
         """The log of the Delta table at `path`."""
         return self.delta_log.forTable(session._jsparkSession, path)
 
+    def newest(self, session: SparkSession, path: str) -> Any:
+        """The newest snapshot of the Delta table at `path`; its version is -1 if there is none."""
+        # `tableExists` tells what this process saw last: others create tables, and remove them
+        return self.log_of(session, path).update(False, self.nothing, self.nothing)
+
     def seq(self, items: Iterable[Any]) -> Any:
         """Scala's sequence of items."""
         listed = self.array_list()
@@ -119,9 +124,7 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
         path: the table's directory.
         known: an earlier state: nothing is read if it is the newest.
     """
-    java = _classes(session._jvm)
-    # `tableExists` tells what this process saw last: others create tables, and remove them
-    snapshot = java.log_of(session, path).update(False, java.nothing, java.nothing)
+    snapshot = _classes(session._jvm).newest(session, path)
     version = int(snapshot.version())
     if version < 0:
         return None
@@ -440,7 +443,7 @@ def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None
         column: the column's name, or the names on the way to a field of a struct.
     """
     java = _classes(session._jvm)
-    snapshot = java.log_of(session, path).update(False, java.nothing, java.nothing)
+    snapshot = java.newest(session, path)
     metadata, spark = snapshot.metadata(), session._jsparkSession
     names = java.seq(column)
     checks = _map(java.constraints.findDependentConstraints(spark, names, metadata))
