@@ -206,6 +206,20 @@ def wait_for_batch(database: ControlDatabase, name: str, lease: int = 1, timeout
     raise AssertionError(f"no batch of `{name}` under lease {lease}: {named(database, name)}")
 
 
+def wait_until_done(database: ControlDatabase, lease: int, timeout_s: float = 30) -> None:
+    """Wait until the only stream's last batch is done, and was written under this lease.
+
+    A target shows a batch before the stream notes that it is done.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        (stream,) = database.read(lambda connection: connection.execute(select(streams)).all())
+        if (stream.done_batch, stream.done_lease) == (stream.begun_batch, lease):
+            return
+        assert time.monotonic() < deadline, stream
+        time.sleep(0.1)
+
+
 def wait_for_owner(
     database: ControlDatabase, name: str, lease: int, timeout_s: float = 60
 ) -> tuple[str, float]:
