@@ -1655,17 +1655,19 @@ CATALOGUE = {
         "Look at `binlog_group_commit_sync_delay` and at semi-synchronous replicas that do not answer.",
     ),
     "TR-4302": Condition(
-        "the snapshot that a batch reads is gone",
+        "the snapshot under which rows are read is gone",
         (TransientSourceError,),
         "The server or the process that kept it was restarted.",
-        "Nothing: the batch is read again, with a new snapshot.",
+        "Nothing: a stream reads the batch again, with a new snapshot. Repeat a command, such as "
+        "`tailrace archive --base`.",
     ),
     "TR-4303": Condition(
         "a table was rewritten while its snapshot was read",
         (TransientSourceError,),
         "TRUNCATE, VACUUM FULL or ALTER TABLE replaced the table's files, and the snapshot no longer "
         "shows its rows.",
-        "Nothing: the batch is read again, with a new snapshot. Avoid rewriting tables during a snapshot.",
+        "Nothing: a stream reads the batch again, with a new snapshot. Repeat a command, such as "
+        "`tailrace archive --base`. Avoid rewriting tables meanwhile.",
     ),
     "TR-4304": Condition(
         "a table is locked",

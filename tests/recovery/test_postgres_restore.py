@@ -6,6 +6,7 @@ import random
 import stat
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -15,14 +16,22 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.config.secret import Secret
-from tailrace.errors import ConfigError, PositionLostError, SourceError, StateError
+from tailrace.errors import (
+    ConfigError,
+    PositionLostError,
+    SourceError,
+    StateError,
+    TransientSourceError,
+)
 from tailrace.model.table import TableId
 from tailrace.pipeline.postgres_restore import restored
 from tailrace.sources.archive.bases import bases
 from tailrace.sources.postgres.archiving import builder
 from tailrace.sources.postgres.archiving.keeping import keep_base
+from tailrace.sources.postgres.archiving.moment import Moment
 from tailrace.sources.postgres.replication import incoming
 from tailrace.sources.postgres.replication.archive.segment import WalArchive
+from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 from tests.support.archives import ArchiveProcess, archive_wal_to_end
 from tests.support.databases import named_rows
 from tests.support.postgres import options_for
@@ -205,6 +214,23 @@ def test_what_the_log_does_not_tell_is_noticed(postgres, postgres_database, run,
         at_us, expected = moment(run), rows_of(postgres, postgres_database)
         assert found(options, at_us)[0] == expected
     assert found(options, sure[0])[0] == sure[1]
+
+
+def test_base_whose_snapshot_is_gone_or_whose_table_is_rewritten_meanwhile_is_to_be_kept_again(
+    options, run, monkeypatch
+):
+    archive(options)
+    with closing(Moment(options)) as moment:
+        run("VACUUM FULL t")
+        with pytest.raises(TransientSourceError, match="was rewritten") as rewritten:
+            list(moment.rows(TABLE))
+    within = Snapshots.within
+    monkeypatch.setattr(
+        Snapshots, "within", lambda self, wait_s: replace(within(self, wait_s), name="00000000-00000000-1")
+    )
+    with pytest.raises(TransientSourceError, match="is gone") as gone:
+        Moment(options)
+    assert rewritten.value.hint == gone.value.hint == "repeat the command"
 
 
 def test_another_replica_identity_between_is_noticed(postgres, postgres_database, run, options):

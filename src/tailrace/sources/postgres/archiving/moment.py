@@ -23,7 +23,13 @@ from tailrace.sources.postgres.archiving.table_state import TableState
 from tailrace.sources.postgres.connection import Connection, connect, retrying, sqlstate, translate
 from tailrace.sources.postgres.position import PostgresPosition, seq_of
 from tailrace.sources.postgres.replication import publication
-from tailrace.sources.postgres.snapshot.select import copy_pages, hold_still, import_snapshot, is_altered
+from tailrace.sources.postgres.snapshot.select import (
+    REPEAT,
+    copy_pages,
+    hold_still,
+    import_snapshot,
+    is_altered,
+)
 from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 from tailrace.sources.postgres.starting import START_WAIT_S
 
@@ -44,7 +50,8 @@ class Moment:
         tables: the tables then, by name.
 
     Raises:
-        TransientSourceError: the snapshot waits for transactions that write, and has done so for too long.
+        TransientSourceError: the snapshot waits for transactions that write, and has done so for too long; or
+            the server no longer keeps it.
         TailraceError: the server refuses, or cannot be reached.
     """
 
@@ -58,7 +65,7 @@ class Moment:
             )
             try:
                 # the transaction keeps what it has imported
-                import_snapshot(self._connection, made.name, made.history.started)
+                import_snapshot(self._connection, made.name, made.history.started, then=REPEAT)
                 self.published, self.tables = read_tables(self._connection, options)
             except BaseException as error:
                 self._connection.break_off()
@@ -76,13 +83,13 @@ class Moment:
         """All rows of a table.
 
         Raises:
-            TransientSourceError: it was altered since the moment, or the connection is lost.
+            TransientSourceError: it was altered or rewritten since the moment, or the connection is lost.
         """
         found = self.tables[table]
         schema = found.schema
         split = SnapshotSplit(schema, None, None, {}, _PAGE_ROWS)
         try:
-            partitioned = hold_still(self._connection, schema)
+            partitioned = hold_still(self._connection, schema, then=REPEAT)
             planned = [list(numbers) for numbers in found.described]
             if is_altered(self._connection, schema, planned, found.oid):
                 raise altered(table)
@@ -136,6 +143,6 @@ def altered(table: TableId) -> TransientSourceError:
     return TransientSourceError(
         f"table `{table}` was altered while its rows were read",
         None,
-        "repeat the command",
+        REPEAT,
         code="TR-8212",
     )

@@ -28,11 +28,14 @@ from tailrace.sources.postgres.snapshot.keys import NOTHING, boundary, range_con
 from tailrace.sources.postgres.waits.locks import lock
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
 
+#: What follows when rows cannot be read under their snapshot: of a stream, and of a command.
+READ_AGAIN = "the batch is read again under a new snapshot"
+REPEAT = "repeat the command"
 #: A page of rows that are read slowly: short COPYs are joined to one.
 _PAGE_ROWS, _PAGE_BYTES = 8192, 4 << 20
 
 
-def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
+def import_snapshot(connection: Connection, name: str, kept_by: str, *, then: str = READ_AGAIN) -> None:
     """Begin a transaction that sees the database as an exported snapshot does.
 
     Args:
@@ -40,9 +43,10 @@ def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
         name: the snapshot's name. Servers restart the count of their sessions when they start, so another
             snapshot may have the same name later, or on a promoted standby.
         kept_by: start time of the server that keeps it.
+        then: the error's hint.
 
     Raises:
-        TransientSourceError: the snapshot is no longer kept; the batch must be read again under a new one.
+        TransientSourceError: the snapshot is no longer kept; the rows must be read under a new one.
     """
     connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
@@ -50,30 +54,33 @@ def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
     except DatabaseError as error:
         if sqlstate(error) not in ("22023", "42704"):
             raise
-        raise snapshot_gone("the process that plans batches released it, or lost its connection") from error
+        raise snapshot_gone(
+            "the process that exported it released it, or lost its connection", then
+        ) from error
     if connection.value("SELECT pg_postmaster_start_time()::text") != kept_by:
-        raise snapshot_gone("another server answers, or the server was restarted")
+        raise snapshot_gone("another server answers, or the server was restarted", then)
 
 
-def snapshot_gone(why: str) -> TransientSourceError:
-    """The error when rows can no longer be read under their batch's snapshot."""
+def snapshot_gone(why: str, then: str = READ_AGAIN) -> TransientSourceError:
+    """The error when rows can no longer be read under their snapshot; `then` is its hint."""
     return TransientSourceError(
-        "the snapshot that the batch reads under is gone",
+        "the snapshot under which rows are read is gone",
         why,
-        "the batch is read again under a new snapshot",
+        then,
         code="TR-4302",
     )
 
 
-def hold_still(connection: Connection, table: TableSchema) -> bool:
+def hold_still(connection: Connection, table: TableSchema, *, then: str = READ_AGAIN) -> bool:
     """Lock the table against alterations until the transaction ends; return whether it is partitioned.
 
     A snapshot does not cover statements that rewrite a table: after a TRUNCATE or an ALTER TABLE that changes
     a type, an older snapshot finds it empty. The table's file in the snapshot and its file now show that.
+    `then` is the hint of the error that says so.
 
     Raises:
-        TransientSourceError: the table was rewritten since the snapshot was exported; the batch must be read
-            again under a new one. Or others hold a lock on it.
+        TransientSourceError: the table was rewritten since the snapshot was exported; its rows must be read
+            under a new one. Or others hold a lock on it.
     """
     partitioned = is_partitioned(connection, table)
     lock(connection, f"LOCK TABLE {source_of(table, partitioned)} IN ACCESS SHARE MODE", (table.id,))
@@ -87,7 +94,7 @@ def hold_still(connection: Connection, table: TableSchema) -> bool:
         raise TransientSourceError(
             f"table `{table.id}` was rewritten while its snapshot was read",
             "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot no longer shows its rows",
-            "the batch is read again under a new snapshot",
+            then,
             code="TR-4303",
         )
     return partitioned
