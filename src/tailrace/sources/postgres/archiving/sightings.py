@@ -118,8 +118,9 @@ class Lookout:
         self._connection = ReconnectingConnection(options, _DOING)
         self._seen = sightings(archive)
         self._is_kept = True
-        #: Clock, end of the log and number of our own transaction of a look that waits for others to end.
-        self._waiting: tuple[int, int, int] | None = None
+        #: Of a look that waits for others to end: the server's start time, its clock, the end of its log and
+        #: the number of our own transaction.
+        self._waiting: tuple[str, int, int, int] | None = None
         self._looked = -_PAUSE_S
 
     def look_at_times(self, history: History) -> None:
@@ -146,11 +147,11 @@ class Lookout:
         if in_recovery or started != history.started:
             self._waiting = None
             return
-        if self._waiting is None:
+        if self._waiting is None or self._waiting[0] != started:  # a promoted standby has another log
             clock_us = int(connection.value(_CLOCK))
             flushed = parse_lsn(connection.value("SELECT pg_current_wal_flush_lsn()::text"))
-            self._waiting = clock_us, flushed, int(connection.value("SELECT txid_current()"))
-        clock_us, flushed, own = self._waiting
+            self._waiting = started, clock_us, flushed, int(connection.value("SELECT txid_current()"))
+        _, clock_us, flushed, own = self._waiting
         connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         oldest = int(connection.value("SELECT txid_snapshot_xmin(txid_current_snapshot())"))
         if oldest >= own:
