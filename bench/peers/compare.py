@@ -59,6 +59,7 @@ class Allowed:
         topic: regular expression of the table.
         snapshot: only in rows of a snapshot.
         near: whether the two values, Debezium's first, are near enough; by default all are.
+        mode: property of Debezium's and its value with which it may differ; None: with any.
     """
 
     path: str
@@ -67,6 +68,7 @@ class Allowed:
     topic: str = ".*"
     snapshot: bool = False
     near: Callable[[Any, Any], bool] = lambda _theirs, _ours: True
+    mode: tuple[str, str] | None = None
 
     def covers(self, difference: Difference) -> bool:
         """Whether it may differ so."""
