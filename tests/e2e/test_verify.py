@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
+from tailrace.verify.progress import Progress
 from tailrace.verify.repair import compared, requested
 from tailrace.verify.report import Report, print_report
 from tailrace.verify.run import verify
@@ -68,6 +70,22 @@ def run_once(pipeline: Pipeline, spark: SparkSession) -> None:
         Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
     finally:
         sink.close()
+
+
+class _Noted(Progress):
+    """Rows that were read, and parts of tables that are not done, by table."""
+
+    def __init__(self) -> None:
+        self.rows, self.open = Counter[str](), dict[str, int]()
+
+    def begin(self, tables: Mapping[str, tuple[int, int]]) -> None:
+        self.open |= {name: parts for name, (_, parts) in tables.items()}
+
+    def read(self, table: str, rows: int) -> None:
+        self.rows[table] += rows
+
+    def ended(self, table: str) -> None:
+        self.open[table] -= 1
 
 
 class Copy:
@@ -143,12 +161,15 @@ def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
     copy.run()
     # Not in the target: verify looks at the source as it was before.
     mysql.execute(f"DELETE FROM {database}.wide WHERE part > 5", f"UPDATE {database}.small SET v = v + 1")
-    report = copy.verify()
+    progress = _Noted()
+    report = copy.verify(progress=progress)
     assert report.equal
     assert [(t.tables[0].rpartition(".")[2], t.source_rows, t.target_rows) for t in report.targets] == [
         ("small", 2, 2),
         ("wide", 389, 389),
     ]
+    assert progress.rows == {f"{database}.small": 2, f"{database}.wide": 389}
+    assert progress.open == {f"{database}.small": 0, f"{database}.wide": 0}
 
 
 def test_every_difference_is_named_by_key_and_columns(

@@ -142,26 +142,11 @@ class ProgressView:
             now_s = time.monotonic()
             parts: list[RenderableType] = []
             if self._view.tables and not self._view.snapshot_done:
-                parts.append(self._bars(now_s))
+                parts.append(table_bars(self._view.tables, now_s))
             parts.append(Text(self._summary(now_s)))
             if self._stopping and not self._ended.is_set():
                 parts.append(Text("stopping after the running batch; Ctrl-C again to stop at once", "yellow"))
             return Group(*parts)
-
-    def _bars(self, now_s: float) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        tables = sorted(self._view.tables.items(), key=lambda item: (item[1].done, item[0]))
-        for name, table in tables[:_MOST_TABLES]:
-            grid.add_row(
-                Text(printable(name)),
-                ProgressBar(total=1.0, completed=table.share, width=30),
-                _rows(table),
-                "done" if table.done else f"{_short(table.rate.per_second(now_s))} rows/s",
-                _eta(table.eta_s(now_s)),
-            )
-        if len(tables) > _MOST_TABLES:
-            grid.add_row(f"and {len(tables) - _MOST_TABLES} more tables")
-        return grid
 
     # ---- lines ---------------------------------------------------------------------------------------
 
@@ -202,9 +187,9 @@ class ProgressView:
                 rate = view.snapshot.per_second(now_s)
                 parts.append(
                     f"snapshot {min(share, 0.99):.0%}: {rows:,} rows, {done} of {len(view.tables)} tables"
-                    f" done, {_short(rate)} rows/s"
+                    f" done, {short(rate)} rows/s"
                 )
-        parts.append(f"{view.changes.total:,} changes, {_short(view.changes.per_second(now_s))}/s")
+        parts.append(f"{view.changes.total:,} changes, {short(view.changes.per_second(now_s))}/s")
         lag = _lag(view)
         if lag:
             parts.append(lag)
@@ -222,6 +207,23 @@ class ProgressView:
         return " · ".join(parts)
 
 
+def table_bars(tables: Mapping[str, TableView], now_s: float) -> Table:
+    """A bar for each table of which rows are read, unfinished ones first."""
+    grid = Table.grid(padding=(0, 2))
+    ordered = sorted(tables.items(), key=lambda item: (item[1].done, item[0]))
+    for name, table in ordered[:_MOST_TABLES]:
+        grid.add_row(
+            Text(printable(name)),
+            ProgressBar(total=1.0, completed=table.share, width=30),
+            _rows(table),
+            "done" if table.done else f"{short(table.rate.per_second(now_s))} rows/s",
+            time_left(table.eta_s(now_s)),
+        )
+    if len(ordered) > _MOST_TABLES:
+        grid.add_row(f"and {len(ordered) - _MOST_TABLES} more tables")
+    return grid
+
+
 def _exception(view: StreamView) -> str:
     """The tables for which "complete" does not hold yet."""
     if not view.unfinished:
@@ -233,7 +235,7 @@ def _exception(view: StreamView) -> str:
 def _lag(view: StreamView) -> str | None:
     if view.lag_ms == 0 and view.lag_bytes == 0:
         return "no lag"
-    size = f"{view.lag_files} log files" if view.lag_bytes is None else f"{_short(view.lag_bytes)}B"
+    size = f"{view.lag_files} log files" if view.lag_bytes is None else f"{short(view.lag_bytes)}B"
     if view.lag_ms is None:
         return f"lag {size}" if view.lag_bytes or view.lag_files else None
     return f"lag {view.lag_ms:,} ms, {size}"
@@ -243,14 +245,16 @@ def _rows(table: TableView) -> str:
     return f"{table.rows:,} rows" if table.done else f"{table.rows:,} of ~{table.estimated:,} rows"
 
 
-def _eta(seconds: float | None) -> str:
+def time_left(seconds: float | None) -> str:
+    """How long something takes yet; "" if that is not known."""
     if seconds is None:
         return ""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d} left"
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """A number with three digits, and the space before its unit."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from tailrace.config.sinks import DeltaSettings
 from tailrace.pipeline.file import load_pipeline
@@ -64,17 +63,18 @@ def verify(
     """
     pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
-    from tailrace.verify.report import print_report  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.progress import ComparisonView  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
-    with _spark(pipeline, "verify", cluster=cluster) as spark, _RowCounter() as counter:
+    with _spark(pipeline, "verify", cluster=cluster) as spark, ComparisonView(Console(stderr=True)) as view:
         report = compare(
             pipeline,
             spark,
             pattern=pattern,
             limit=limit,
             parallelism=parallelism,
-            on_rows=counter.add,
+            progress=view,
         )
     print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
@@ -103,14 +103,15 @@ def repair(
     """
     pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
-    from tailrace.verify.repair import compared, tables_to_read  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.progress import ComparisonView  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.repair import compared, tables_to_read  # noqa: PLC0415
     from tailrace.verify.repair import repair as correct  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
 
     console = Console(highlight=False)
     with _spark(pipeline, "repair", cluster=False) as spark:
-        with _RowCounter() as counter:
-            report = compared(pipeline, spark, tables, on_rows=counter.add)
+        with ComparisonView(Console(stderr=True)) as view:
+            report = compared(pipeline, spark, tables, progress=view)
         print_report(report, console, show_values=False)
         if not report.equal and dry_run:
             names = ", ".join(map(printable, tables_to_read(report)))
@@ -178,26 +179,3 @@ def _cluster_watched(spark: SparkSession) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-class _RowCounter:
-    """A progress line with the number of rows, if standard error is a terminal."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("comparing: {task.completed:,.0f} source rows read"))
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("")
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> _RowCounter:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def add(self, rows: int) -> None:
-        """Add `rows` to the count."""
-        with self._lock:
-            self._progress.advance(self._task, rows)

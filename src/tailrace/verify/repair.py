@@ -46,8 +46,6 @@ def compared(
     pipeline: Pipeline,
     spark: SparkSession | None,
     tables: Sequence[str],
-    *,
-    on_rows: Callable[[int], None] = lambda _: None,
     **how: Any,
 ) -> Report:
     """Compare `tables` (none: all) with their targets; a replica as of a moment between two batches.
@@ -56,14 +54,13 @@ def compared(
         pipeline: the pipeline.
         spark: see `verify`.
         tables: names of tables.
-        on_rows: see `verify`.
         how: further arguments of `verify`.
 
     Raises:
         StateError: a replica was being written each time, or see `verify`.
     """
     pattern = "|".join(re.escape(name) for name in tables) or None
-    given = {"limit": BY_KEY_ROWS, "on_rows": on_rows, "patience_s": _BATCH_S, **how}
+    given = {"limit": BY_KEY_ROWS, "patience_s": _BATCH_S, **how}
     return verify(pipeline, spark, pattern=pattern, **given)
 
 
@@ -208,7 +205,6 @@ def repair(
     *,
     patience_s: float,
     say: Callable[[str], None] = lambda _: None,
-    on_rows: Callable[[int], None] = lambda _: None,
     on_request: Callable[[str], None] = lambda _: None,
     **how: Any,
 ) -> Report:
@@ -220,7 +216,6 @@ def repair(
         report: what `compared` has found; not equal.
         patience_s: see `wait`.
         say: receives what happens, a line each.
-        on_rows: see `verify`.
         on_request: receives the id of each request.
         how: further arguments of `verify`.
 
@@ -235,7 +230,7 @@ def repair(
     say(f"request {id_}: {what} will be read again; waiting for the pipeline, which must run")
     batch = wait(pipeline, id_, tables, after=-1 if last is None else last.id, patience_s=patience_s, say=say)
     say(f"batch {batch}: all {'these ' if where else ''}rows are read; comparing again")
-    after = compared(pipeline, spark, tables, on_rows=on_rows, **how)
+    after = compared(pipeline, spark, tables, **how)
     require_compared(after, tables)
     if where and not after.equal:
         say("rows differ that were not read: their tables are read again")
@@ -246,7 +241,6 @@ def repair(
             whole,
             patience_s=patience_s,
             say=say,
-            on_rows=on_rows,
             on_request=on_request,
             **how,
         )

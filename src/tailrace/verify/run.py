@@ -44,6 +44,7 @@ from tailrace.spark.checkpoint import Checkpoint, PlannedBatch
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.compare import Differences, compare
+from tailrace.verify.progress import NO_PROGRESS, Progress, by_table
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
 from tailrace.verify.source import PAGE_ROWS, Reader, SourceTable, ranges
@@ -66,7 +67,7 @@ def verify(
     limits: SourceOptions | None = None,
     settled: bool = False,
     patience_s: float = 5.0,
-    on_rows: Callable[[int], None] = lambda _: None,
+    progress: Progress = NO_PROGRESS,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
 
@@ -79,7 +80,7 @@ def verify(
         limits: options with the limits of reading, as of snapshots; None: there are none.
         settled: see `tables_by_target`.
         patience_s: how long to wait for the end of a batch that is being written, for a replica.
-        on_rows: called with a number of source rows that were read, from any thread.
+        progress: is told of the source's rows that are read.
 
     Returns:
         The result.
@@ -122,7 +123,7 @@ def verify(
             assert end.log is not None
             as_of = source.as_of(source.position(end.log))
             keeps_times = isinstance(targets, ReplicaTargets)
-            return Reader(pipeline.source, as_of, stopping, on_rows, pace, page_rows, keeps_times)
+            return Reader(pipeline.source, as_of, stopping, progress, pace, page_rows, keeps_times)
 
         def again() -> _State:
             """Targets and source as of one batch, for rows: targets may be those of the checksums."""
@@ -267,6 +268,7 @@ class _Comparison:
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
         """Start computing the source's checksums."""
         self.parts = [(t, part) for t in self.tables for part in ranges(source, t, parallelism)]
+        reader.progress.begin(by_table(self.parts))
         self.sums = [
             pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in self.parts
         ]
@@ -314,6 +316,7 @@ class _Comparison:
             target = found.rows(self.columns.names, self.key, buckets)
         state.targets.release()
         read = state.reader.rows
+        state.reader.progress.begin(by_table(parts))
         jobs = [pool.submit(read, table, part, self.columns, self.key, buckets) for table, part in parts]
         source = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
         return compare(source, target, self.key, limit)

@@ -7,7 +7,7 @@ exact while writers run, however long it takes. The log since P(n) is read once 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import field as default
@@ -28,6 +28,7 @@ from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.verify.progress import Progress
 
 #: Rows of one SELECT: bounds the memory of a reader.
 PAGE_ROWS = 50_000
@@ -104,7 +105,7 @@ class Reader:
         options: the source's options.
         as_of: the position, as JSON.
         stopping: set to cancel reading.
-        on_rows: called with a number of rows that were read, from any thread.
+        progress: is told of rows that are read.
         pace: the limits of reading; None: there are none.
         page_rows: rows of one SELECT.
         keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
@@ -113,7 +114,7 @@ class Reader:
     options: SourceOptions
     as_of: Any
     stopping: threading.Event
-    on_rows: Callable[[int], None]
+    progress: Progress
     pace: SnapshotPace | None = None
     page_rows: int = PAGE_ROWS
     keeps_times: bool = False
@@ -123,13 +124,16 @@ class Reader:
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
     ) -> Checksums:
         """The checksums of the rows in `part`."""
-        return Checksums.of(self._rows(table, part, columns), key)
+        found = Checksums.of(self._rows(table, part, columns), key)
+        self.progress.ended(str(table.schema.id))
+        return found
 
     def rows(
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str], buckets: np.ndarray
     ) -> pa.Table:
         """The rows in `part` that belong to some buckets."""
         kept = [rows_in(rows, key, buckets) for rows in self._rows(table, part, columns)]
+        self.progress.ended(str(table.schema.id))
         return pa.Table.from_batches(kept, columns)
 
     def _rows(self, table: SourceTable, part: KeyRange, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -138,7 +142,7 @@ class Reader:
             for batch in read_snapshot(session.located(split), session, exact=True):
                 if self.stopping.is_set():
                     return
-                self.on_rows(len(batch))
+                self.progress.read(str(table.schema.id), len(batch))
                 rows = batch.image("after")
                 self._hold(rows)
                 yield as_stored(rows, columns, table.schema, table.shard, keeps_times=self.keeps_times)

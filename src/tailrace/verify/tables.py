@@ -122,7 +122,7 @@ def tables_by_target(
             by_target.setdefault(targets[name], []).append(
                 SourceTable(
                     table.schema,
-                    table.estimated_rows,
+                    table.estimated_rows if progress is None else progress.rows,
                     progress is not None,
                     cursor,
                     routing.shard(table.schema.id),

@@ -13,6 +13,7 @@ from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sources.base import Activity
 from tailrace.verify.checksum import Shards
+from tailrace.verify.progress import NO_PROGRESS
 from tailrace.verify.run import _columns_of
 from tailrace.verify.source import Reader, SourceTable, as_stored
 from tests.support.changes import BIGINT, INT, TEXT, table
@@ -38,7 +39,7 @@ def test_reader_goes_on_once_the_rate_allows_it() -> None:
     seconds = itertools.count()
     pace = SnapshotPace(options, lambda: Activity(0), lambda: float(next(seconds)))
     stopping = Never()
-    reader = Reader(options, {}, stopping, lambda _: None, pace)
+    reader = Reader(options, {}, stopping, NO_PROGRESS, pace)
     reader._hold(pa.array([{"id": 1}] * 350))
     assert stopping.waits == 2, "100 rows at the start, 100 each second"
     reader._hold(pa.array([], pa.struct([("id", pa.int32())])))
