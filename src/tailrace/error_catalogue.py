@@ -3165,6 +3165,13 @@ CATALOGUE = {
         "1582-10-15 are other ones.",
         "Rewrite the table's files: `OPTIMIZE`, or `REORG TABLE ... APPLY (PURGE)`.",
     ),
+    "TR-8108": Condition(
+        "a target cannot be compared in part",
+        (ConfigError,),
+        "`--sample` and `--keys` of `tailrace verify` choose ranges of whole numbers, and the target holds "
+        "the key's first column in another type.",
+        "Compare it as a whole, without these options.",
+    ),
     "TR-8110": Condition(
         "a target differs from its table",
         (StateError,),

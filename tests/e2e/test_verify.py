@@ -22,6 +22,7 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
+from tailrace.verify.portion import Keys, Sample
 from tailrace.verify.progress import Progress
 from tailrace.verify.repair import compared, requested
 from tailrace.verify.report import Report, print_report
@@ -251,6 +252,69 @@ def test_replica_is_compared_row_by_row_unless_a_batch_was_broken_off(
         mysql.execute(f"UPDATE {replica}._tailrace SET begun = begun + 1 WHERE target = 'small'")
         with pytest.raises(StateError, match="`small` is being written"):
             copy.verify()
+
+
+@pytest.mark.parametrize(
+    "sink",
+    ["delta", pytest.param("changelog", marks=pytest.mark.slow), "iceberg", "mysql"],
+)
+def test_part_of_the_keys_is_compared_on_both_sides_and_nothing_is_said_of_other_rows(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
+) -> None:
+    mysql.execute(
+        f"USE {database}",
+        "SET SESSION cte_max_recursion_depth = 10000",
+        "CREATE TABLE numbers (id BIGINT UNSIGNED PRIMARY KEY, v INT)",
+        "INSERT INTO numbers WITH RECURSIVE s (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < 8999)"
+        " SELECT i * 3, i FROM s",
+        "CREATE TABLE parts (a INT, b SMALLINT, v INT, PRIMARY KEY (a, b))",
+        "INSERT INTO parts SELECT v DIV 9, v MOD 9, v FROM numbers",
+        "ANALYZE TABLE numbers, parts",
+    )
+    with fresh_database(mysql) as replica:
+        place = f"user: {mysql.user}, password: {mysql.password}"
+        at = f"path: '{tmp_path / 'tables'}'"
+        settings = {
+            "delta": f"type: delta, {at}",
+            "changelog": f"type: delta, mode: changelog, {at}",
+            "iceberg": f"type: iceberg, {at}",
+            "mysql": f"type: mysql, url: '{mysql.url}/{replica}', {place}",
+        }
+        copy = Copy(mysql, database, spark, tmp_path, settings[sink])
+        copy.run()
+        mysql.execute(f"DELETE FROM {database}.numbers WHERE id > 300")  # not in the target
+        if sink in ("delta", "mysql"):
+            run_sql = spark.sql if sink == "delta" else mysql.execute
+            numbers = copy.target("numbers") if sink == "delta" else f"{replica}.numbers"
+            run_sql(f"DELETE FROM {numbers} WHERE id IN (3000, 6000)")
+            run_sql(f"INSERT INTO {numbers} VALUES (3001, 1), (9001, 1)")
+            run_sql(f"UPDATE {numbers} SET v = 0 WHERE id IN (3003, 12000)")
+            (found,) = copy.verify(pattern=r".*\.numbers", portion=Keys(2997, 3003)).targets
+            assert sorted((d.kind, d.key) for d in found.differences.shown) == [
+                ("different", (3003,)),
+                ("extra", (3001,)),
+                ("missing", (3000,)),
+            ]
+            assert (found.source_rows, found.target_rows) == (3, 3)
+        report = copy.verify(portion=Keys(None, 99))
+        assert report.equal
+        assert {t.target: (t.source_rows, t.target_rows) for t in report.targets} == {
+            "numbers": (34, 34),
+            "parts": (900, 900),
+            "small": (2, 2),
+        }
+        assert [name for name, _ in report.skipped] == [f"{database}.wide"]
+        text = printed(report, show_values=False)
+        assert "against the target after batch 0: keys ..99" in text.replace(
+            f"batch {report.batch}", "batch 0"
+        )
+        assert "no difference in this part" in text
+        assert "no other rows were looked at" in text
+        report = copy.verify(pattern=r".*\.parts", portion=Sample(30))
+        (parts,) = report.targets
+        assert report.equal
+        assert 1500 < parts.source_rows == parts.target_rows < 4500
+        assert "a sample of 30 %" in printed(report, show_values=False)
 
 
 def compare_while_written(pipeline: Pipeline, spark: SparkSession, write: Callable[[int], None]) -> Report:

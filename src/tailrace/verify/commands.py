@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.config.model import Pipeline
+    from tailrace.verify.portion import Portion
 
 #: Exit code if a row differs.
 EXIT_DIFFERENT = 1
@@ -34,6 +35,16 @@ _INTERRUPTED = {
 @click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.option(
     "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
+)
+@click.option(
+    "--keys",
+    metavar="FIRST..LAST",
+    help="Only rows whose key begins with a whole number from FIRST to LAST; one of them may be left out.",
+)
+@click.option(
+    "--sample",
+    metavar="PERCENT",
+    help="Only about that share of each table's rows, as 1%: ranges of keys that are chosen anew each time.",
 )
 @click.option("--limit", type=click.IntRange(1), default=20, help="Differing rows to print of each kind.")
 @click.option(
@@ -51,6 +62,8 @@ def verify(
     *,
     source: str | None,
     pattern: str | None,
+    keys: str | None,
+    sample: str | None,
     limit: int,
     show_values: bool,
     parallelism: int,
@@ -61,6 +74,7 @@ def verify(
     The result is exact even while the source is being written and the pipeline runs. Exit code 1 if any row
     differs.
     """
+    portion = _portion(keys, sample)
     pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
     from tailrace.verify.progress import ComparisonView  # noqa: PLC0415 - see `_spark`
@@ -75,6 +89,7 @@ def verify(
             limit=limit,
             parallelism=parallelism,
             progress=view,
+            portion=portion,
         )
     print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
@@ -121,6 +136,19 @@ def repair(
             print_report(report, console, show_values=False)
     if not report.equal:
         raise SystemExit(EXIT_DIFFERENT)
+
+
+def _portion(keys: str | None, sample: str | None) -> Portion | None:
+    """The part of the rows that options ask for."""
+    from tailrace.verify.portion import Keys, Sample  # noqa: PLC0415 - needs Arrow
+
+    if keys is not None and sample is not None:
+        raise click.UsageError("give --keys or --sample, not both")
+    try:
+        return Sample.parse(sample) if sample is not None else None if keys is None else Keys.parse(keys)
+    except ValueError as error:
+        hint = "--keys" if sample is None else "--sample"
+        raise click.BadParameter(str(error), param_hint=hint) from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ from tailrace.sinks.delta.table import path_of
 from tailrace.sinks.delta.transaction import DeltaVersion, version_at
 from tailrace.spark.checkpoint import is_local
 from tailrace.verify.checksum import Shards
+from tailrace.verify.portion import KeyRanges
 
 #: Bytes of a file that one task reads at a time: larger files are divided.
 _PART_BYTES = 128 << 20
@@ -63,12 +65,16 @@ class DataFiles:
         """The same with some of the rows."""
         return replace(self, shards=shards)
 
-    def rows(self, parts: Iterator[pa.RecordBatch], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, parts: Iterator[pa.RecordBatch], columns: pa.Schema, only: KeyRanges | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of some parts.
 
         Args:
             parts: those of `data_files`.
             columns: the columns to read, with their types in the table; null where a file has none.
+            only: the keys that are asked for: row groups without any of them are not read. Rows of other
+                keys may be returned, too.
         """
         read = columns
         if self.where is not None:
@@ -77,7 +83,7 @@ class DataFiles:
             read = read.append(pa.field(self.shards.column, pa.string()))
         for batch in parts:
             for file, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                for rows in self._part(json.loads(file), start, end, read):
+                for rows in self._part(json.loads(file), start, end, read, only):
                     found = rows
                     if self.where is not None:
                         found = found.filter(found.column(self.where))
@@ -85,8 +91,13 @@ class DataFiles:
                         found = self.shards.of(found)
                     yield found.select(columns.names)
 
+    def _may_have(self, group: Any, only: KeyRanges | None) -> bool:
+        """Whether a row group may have one of some keys."""
+        extent = None if only is None else _extent(group, self.names[only.column])
+        return only is None or extent is None or only.may_have(*extent)
+
     def _part(
-        self, add: Mapping[str, Any], start: int, end: int, columns: pa.Schema
+        self, add: Mapping[str, Any], start: int, end: int, columns: pa.Schema, only: KeyRanges | None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the row groups whose middle is between two offsets."""
         path = path_of(add, self.root)
@@ -100,7 +111,7 @@ class DataFiles:
             deleted: np.ndarray | None = None
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
-                if not start <= _middle(group) < end:
+                if not start <= _middle(group) < end or not self._may_have(group, only):
                     first += group.num_rows
                     continue
                 if vector and deleted is None:
@@ -117,6 +128,15 @@ class DataFiles:
                     found = pa.RecordBatch.from_arrays(arrays, schema=columns)
                     yield found if deleted is None else _without(found, deleted, first)
                     first += len(rows)
+
+
+def _extent(group: Any, name: str) -> tuple[int, int] | None:
+    """The least and the greatest whole number of a column in a row group; None: not known."""
+    for column in map(group.column, range(group.num_columns)):
+        found = column.statistics if column.path_in_schema == name else None
+        if found is not None and found.has_min_max and isinstance(found.min, int | Decimal):
+            return int(found.min), int(found.max)
+    return None
 
 
 def _middle(group: Any) -> int:

@@ -33,6 +33,7 @@ from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import absolute, is_local
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.verify.checksum import Checksums, Shards, rows_in
+from tailrace.verify.portion import KeyRanges, limited
 from tailrace.verify.target import CHANGELOG_FIELDS, OLD_ROW, DeltaTableVersion, collapse
 
 
@@ -63,13 +64,15 @@ class IcebergTableVersion:
             schema = self.table.schemas()[self.snapshot.schema_id]
         return without_ids(held_columns(schema))
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+    def checksums(self, names: Sequence[str], key: Sequence[str], only: KeyRanges | None = None) -> Checksums:
         """See ComparedTarget."""
-        return Checksums.of(self._batches(names), key)
+        return Checksums.of(limited(self._batches(names), only), key)
 
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+    def rows(
+        self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray, only: KeyRanges | None = None
+    ) -> pa.Table:
         """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in self._batches(names)]
+        kept = [rows_in(rows, key, buckets) for rows in limited(self._batches(names), only)]
         return pa.Table.from_batches(kept, self._select(names))
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

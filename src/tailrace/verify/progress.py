@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Is told, from any thread, of the source's rows that are read. This one does nothing about it."""
+    """Hears, from any thread, of the source's rows that are read. This one does nothing about it."""
 
     def begin(self, tables: Mapping[str, tuple[int, int]]) -> None:
         """Tables are read now, or once more.

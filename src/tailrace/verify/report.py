@@ -32,6 +32,7 @@ class TargetReport:
         differences: the differing rows in them; None if no bucket differs.
         left_out: columns that exist on one side only.
         key: names of the key columns, as the source has them.
+        of_rows: about how many rows the tables have, if a part of them was compared; None: all of them were.
     """
 
     target: str
@@ -45,10 +46,11 @@ class TargetReport:
     differences: Differences | None
     left_out: tuple[str, ...]
     key: tuple[str, ...] = ()
+    of_rows: int | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether both sides hold the same rows."""
+        """Whether both sides hold the same rows, of those that were compared."""
         found = self.differences
         if found is None:
             return True
@@ -67,6 +69,7 @@ class Report:
         targets: the targets, sorted by name.
         skipped: tables that were not compared, with the reason.
         seconds: duration.
+        part: which part of the rows was compared; "": all of them.
     """
 
     batch: int
@@ -74,10 +77,11 @@ class Report:
     targets: tuple[TargetReport, ...]
     skipped: tuple[tuple[str, str], ...]
     seconds: float
+    part: str = ""
 
     @property
     def equal(self) -> bool:
-        """Whether every target equals its source."""
+        """Whether every target equals its source, as far as it was compared."""
         return all(t.equal for t in self.targets)
 
 
@@ -88,6 +92,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
             ("Source as of ", ""),
             (printable(report.position), "bold"),
             (f" against the target after batch {report.batch}", ""),
+            (f": {report.part}" if report.part else "", ""),
         ),
         soft_wrap=True,
     )
@@ -117,10 +122,13 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
             _print_differences(t, t.differences, console, show_values=show_values)
     rows = sum(t.source_rows for t in report.targets)
     rate = rows / max(report.seconds, 1e-9)
-    verdict = Text("equal", style="bold green") if report.equal else Text("DIFFERENT", style="bold red")
+    equal = "no difference in this part" if report.part else "equal"
+    verdict = Text(equal, style="bold green") if report.equal else Text("DIFFERENT", style="bold red")
     console.print(
         Text.assemble(
-            verdict, f": {rows:,} source rows compared in {report.seconds:.1f} s ({rate:,.0f} rows/s)"
+            verdict,
+            f": {rows:,} source rows compared in {report.seconds:.1f} s ({rate:,.0f} rows/s)",
+            "; no other rows were looked at" if report.part else "",
         ),
         soft_wrap=True,
     )
@@ -132,6 +140,8 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _result(t: TargetReport) -> Text:
+    if t.equal and t.of_rows is not None:
+        return Text(f"equal in this part of ~{t.of_rows:,} rows", style="green")
     if t.equal:
         return Text("equal so far: its snapshot is running" if t.unfinished else "equal", style="green")
     assert t.differences is not None

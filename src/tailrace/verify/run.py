@@ -33,7 +33,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.enumerator.snapshot_pace import SnapshotPace
-from tailrace.errors import StateError
+from tailrace.errors import ConfigError, StateError
 from tailrace.model.table import TableId
 from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.tables_in_force import with_tables_in_force
@@ -44,6 +44,7 @@ from tailrace.spark.checkpoint import Checkpoint, PlannedBatch
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.compare import Differences, compare
+from tailrace.verify.portion import KeyRanges, Portion, holds_numbers, key_ranges
 from tailrace.verify.progress import NO_PROGRESS, Progress, by_table
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
@@ -68,6 +69,7 @@ def verify(
     settled: bool = False,
     patience_s: float = 5.0,
     progress: Progress = NO_PROGRESS,
+    portion: Portion | None = None,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
 
@@ -80,7 +82,8 @@ def verify(
         limits: options with the limits of reading, as of snapshots; None: there are none.
         settled: see `tables_by_target`.
         patience_s: how long to wait for the end of a batch that is being written, for a replica.
-        progress: is told of the source's rows that are read.
+        progress: hears of the source's rows that are read.
+        portion: the part of the rows to compare; None: all of them.
 
     Returns:
         The result.
@@ -137,7 +140,9 @@ def verify(
         targets, last = opened()
         stack.callback(targets.close)
         end = StreamOffset.from_json(last.end)
-        by_target, skipped = tables_by_target(routing, source, end, pattern, settled=settled)
+        by_target, skipped = tables_by_target(
+            routing, source, end, pattern, settled=settled, in_part=portion is not None
+        )
         if not by_target:
             raise StateError(
                 "there is nothing to compare",
@@ -149,7 +154,8 @@ def verify(
             try:
                 comparisons = []
                 for name in sorted(by_target):  # the source is read while the next target is opened
-                    comparisons.append(_Comparison.of(targets, name, by_target[name]))
+                    comparison = _Comparison.of(targets, name, by_target[name])
+                    comparisons.append(comparison if portion is None else comparison.of_part(portion, source))
                     comparisons[-1].begin(pool, source, reader, parallelism)
                 for comparison in comparisons:
                     comparison.sum_up()
@@ -161,7 +167,9 @@ def verify(
                 raise
         assert end.log is not None
         position = source.position(end.log)
-    return Report(last.id, str(position), reports, tuple(skipped), time.monotonic() - started)
+    return Report(
+        last.id, str(position), reports, tuple(skipped), time.monotonic() - started, str(portion or "")
+    )
 
 
 def _last(checkpoint: Checkpoint) -> PlannedBatch:
@@ -236,6 +244,8 @@ class _Comparison:
         columns: the columns to compare, with the target's types.
         key: names of the key columns.
         left_out: columns that exist on one side only.
+        only: the keys that are compared; None: all.
+        of_rows: about how many rows the tables have, with others than these; None: there are none.
         parts: key ranges that the source is read in.
         sums: their checksums, one for each of `parts`.
         target_sums: the target's.
@@ -247,6 +257,8 @@ class _Comparison:
     columns: pa.Schema
     key: tuple[str, ...]
     left_out: tuple[str, ...]
+    only: KeyRanges | None = None
+    of_rows: int | None = None
     parts: list[tuple[SourceTable, KeyRange]] = field(default_factory=list)
     sums: list[Future[Checksums]] = field(default_factory=list)
     target_sums: Checksums = field(default_factory=Checksums.empty)
@@ -265,9 +277,39 @@ class _Comparison:
         key = tuple(by_name[k.lower()] for k in tables[0].key)
         return cls(name, tables, target, columns, key, tuple(absent))
 
+    def of_part(self, portion: Portion, source: Source) -> _Comparison:
+        """The same of a part of the rows.
+
+        Raises:
+            ConfigError: the target has no numbers by which the part could be told.
+        """
+        type_ = self.columns.field(self.key[0]).type
+        if not holds_numbers(type_):
+            raise ConfigError(
+                f"target `{self.name}` cannot be compared in part",
+                f"its column `{self.key[0]}` is of type {type_}; ranges of keys need whole numbers",
+                "compare it as a whole, without --sample and --keys, or only other tables: --table PATTERN",
+                code="TR-8108",
+            )
+        largest = max(self.tables, key=lambda table: table.estimated_rows)
+        found = portion.ranges(source, largest.schema, largest.estimated_rows)
+        return replace(
+            self,
+            tables=[replace(t, estimated_rows=portion.rows(t.estimated_rows)) for t in self.tables],
+            only=KeyRanges(self.key[0], found),
+            of_rows=sum(table.estimated_rows for table in self.tables),
+        )
+
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
         """Start computing the source's checksums."""
-        self.parts = [(t, part) for t in self.tables for part in ranges(source, t, parallelism)]
+        only = self.only
+        self.parts = [
+            (t, part)
+            for t in self.tables
+            for part in (
+                ranges(source, t, parallelism) if only is None else key_ranges(t.schema, only.ranges)
+            )
+        ]
         reader.progress.begin(by_table(self.parts))
         self.sums = [
             pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in self.parts
@@ -276,7 +318,7 @@ class _Comparison:
     def sum_up(self) -> None:
         """Compute the target's checksums."""
         if self.target is not None:
-            self.target_sums = self.target.checksums(self.columns.names, self.key)
+            self.target_sums = self.target.checksums(self.columns.names, self.key, self.only)
 
     def finish(self, pool: ThreadPoolExecutor, again: Callable[[], _State], limit: int) -> TargetReport:
         """Wait for the source's checksums, and compare the rows that differ."""
@@ -298,6 +340,7 @@ class _Comparison:
             self.left_out,
             # rows are read again by the source's columns alone
             self.tables[0].schema.key if self.tables[0].shard is None else (),
+            self.of_rows,
         )
 
     def _examine(
@@ -313,7 +356,7 @@ class _Comparison:
         if (
             found := state.targets.target(self.name, self.tables[0].schema, _shards(self.tables))
         ) is not None:
-            target = found.rows(self.columns.names, self.key, buckets)
+            target = found.rows(self.columns.names, self.key, buckets, self.only)
         state.targets.release()
         read = state.reader.rows
         state.reader.progress.begin(by_table(parts))

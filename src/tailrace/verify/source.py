@@ -105,7 +105,7 @@ class Reader:
         options: the source's options.
         as_of: the position, as JSON.
         stopping: set to cancel reading.
-        progress: is told of rows that are read.
+        progress: hears of rows that are read.
         pace: the limits of reading; None: there are none.
         page_rows: rows of one SELECT.
         keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.verify.portion import KeyRanges, limited
 
 
 class StreamedTarget(ABC):
@@ -23,13 +24,15 @@ class StreamedTarget(ABC):
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The columns `names` of all rows that count."""
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+    def checksums(self, names: Sequence[str], key: Sequence[str], only: KeyRanges | None = None) -> Checksums:
         """See ComparedTarget."""
-        return Checksums.of(self._rows(names), key)
+        return Checksums.of(limited(self._rows(names), only), key)
 
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+    def rows(
+        self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray, only: KeyRanges | None = None
+    ) -> pa.Table:
         """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in self._rows(names)]
+        kept = [rows_in(rows, key, buckets) for rows in limited(self._rows(names), only)]
         return pa.Table.from_batches(kept, self._select(names))
 
     def _select(self, names: Sequence[str]) -> pa.Schema:

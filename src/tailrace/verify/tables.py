@@ -13,6 +13,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.rules import Transforms
 from tailrace.sinks.route import Router
 from tailrace.sources.base import Source
+from tailrace.verify.portion import has_numbers_as_key
 from tailrace.verify.source import SourceTable
 
 
@@ -49,7 +50,13 @@ class Routing:
 
 
 def tables_by_target(
-    routing: Routing, source: Source, end: StreamOffset, pattern: str | None, *, settled: bool = False
+    routing: Routing,
+    source: Source,
+    end: StreamOffset,
+    pattern: str | None,
+    *,
+    settled: bool = False,
+    in_part: bool = False,
 ) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
     """The tables to compare by target, and the tables that cannot be compared, with the reason.
 
@@ -63,6 +70,7 @@ def tables_by_target(
         pattern: only tables whose whole name it matches; None: all.
         settled: leave out targets of tables that are being read, for the first time or again: they may differ
             until that is done.
+        in_part: only some ranges of keys are compared: leave out tables of which these cannot be told.
     """
     known = sorted({*end.tables, *end.done, *end.parked})
     found = {str(t.schema.id): t for t in source.tables()}
@@ -84,7 +92,7 @@ def tables_by_target(
         )
     parked = {targets[name]: name for name in end.parked if name not in alone}
     partial = {targets[name]: name for name in end.partial if name in targets and name not in alone}
-    reading = unsettled(end) if settled else set()
+    reading = unsettled(end) if settled else set(end.tables) if in_part else set()
     being_read = {targets[name]: name for name in reading if name not in alone}
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
@@ -116,6 +124,8 @@ def tables_by_target(
             skipped.append((name, "other sources may write its target, whose batches have other numbers"))
         elif not found[name].schema.key:
             skipped.append((name, "it has no key"))
+        elif in_part and not has_numbers_as_key(found[name].schema):
+            skipped.append((name, "its key is not made of whole numbers: it can only be compared as a whole"))
         else:
             table, progress = found[name], end.tables.get(name)
             cursor = None if progress is None else progress.cursor

@@ -39,6 +39,7 @@ from tailrace.spark.checkpoint import Directory
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.verify.checksum import Checksums, Shards, is_one_of, key_hashes, rows_in
 from tailrace.verify.delta_files import DataFiles, data_files
+from tailrace.verify.portion import KeyRanges, limited
 
 #: Columns of a change log: those that describe old rows, and all that are not the source's.
 OLD_ROW = {"_before", "_absent_before"}
@@ -76,23 +77,23 @@ class DeltaTableVersion:
     columns: pa.Schema
     files: VersionFiles | None = None
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+    def checksums(self, names: Sequence[str], key: Sequence[str], only: KeyRanges | None = None) -> Checksums:
         """See ComparedTarget; computed in Spark's tasks."""
         files = self.files
         if files is None:
-            return self._sums(_selected(self.frame, names), lambda batches: batches, key)
+            return self._sums(_selected(self.frame, names), lambda batches: batches, key, only)
         columns, reader = self._schema(names), files.reader
         if files.pending is None:
-            return self._sums(files.parts, lambda parts: reader.rows(parts, columns), key)
+            return self._sums(files.parts, lambda parts: reader.rows(parts, columns, only), key, only)
         changed = self._key_hashes(_selected(files.pending, key), key)
 
         def unchanged(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for rows in reader.rows(parts, columns):
+            for rows in reader.rows(parts, columns, only):
                 yield rows.filter(pa.array(~is_one_of(key_hashes(rows, key), changed)))
 
-        total = self._sums(files.parts, unchanged, key)
+        total = self._sums(files.parts, unchanged, key, only)
         new = files.pending.where(f.col("_op") != OP_DELETE)
-        total.merge(self._sums(_selected(new, names), lambda batches: batches, key))
+        total.merge(self._sums(_selected(new, names), lambda batches: batches, key, only))
         return total
 
     def _sums(
@@ -100,11 +101,12 @@ class DeltaTableVersion:
         work: DataFrame,
         rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
         key: Sequence[str],
+        only: KeyRanges | None,
     ) -> Checksums:
         """The checksums of the rows that tasks make of `work`."""
 
         def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            sums = Checksums.of(rows(batches), key).to_bytes()
+            sums = Checksums.of(limited(rows(batches), only), key).to_bytes()
             yield pa.RecordBatch.from_arrays([pa.array([sums], pa.binary())], ["sums"])
 
         total = Checksums.empty()
@@ -123,18 +125,20 @@ class DeltaTableVersion:
         found = map_in_arrow(rows, hashed, "hash bigint").toArrow().column(0).to_numpy()
         return np.sort(found.view(np.uint64))
 
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+    def rows(
+        self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray, only: KeyRanges | None = None
+    ) -> pa.Table:
         """See ComparedTarget."""
 
         def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
+            for batch in limited(batches, only):
                 yield rows_in(batch, key, buckets)
 
         schema, work = self._schema(names), _selected(self.frame, names)
         if self.files is not None and self.files.pending is None:
             reader, work = self.files.reader, self.files.parts
             return (
-                map_in_arrow(work, lambda parts: keep(reader.rows(parts, schema)), spark_schema(schema))
+                map_in_arrow(work, lambda parts: keep(reader.rows(parts, schema, only)), spark_schema(schema))
                 .toArrow()
                 .cast(schema)
             )

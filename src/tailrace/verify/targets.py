@@ -29,6 +29,7 @@ from tailrace.spark.checkpoint import Directory, PlannedBatch, absolute
 from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.comparable import compared_sink
 from tailrace.verify.opensearch import OpenSearchTargets
+from tailrace.verify.portion import KeyRanges
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
 
@@ -44,11 +45,13 @@ class ComparedTarget(Protocol):
     def columns(self) -> pa.Schema:
         """The source's columns in it, with the stored types."""
 
-    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """The checksums over the columns `names`, keyed by the columns `key`."""
+    def checksums(self, names: Sequence[str], key: Sequence[str], only: KeyRanges | None = None) -> Checksums:
+        """The checksums over the columns `names`, keyed by the columns `key`; of rows in `only`."""
 
-    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """The columns `names` of the rows in `buckets`."""
+    def rows(
+        self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray, only: KeyRanges | None = None
+    ) -> pa.Table:
+        """The columns `names` of the rows in `buckets` and in `only`."""
 
 
 class ComparedTargets(Protocol):
