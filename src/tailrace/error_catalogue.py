@@ -3172,6 +3172,14 @@ CATALOGUE = {
         "the key's first column in another type.",
         "Compare it as a whole, without these options.",
     ),
+    "TR-8109": Condition(
+        "an Iceberg table has equality deletes",
+        (StateError,),
+        "Another program has deleted rows by their values, and pyiceberg does not read such deletes: "
+        "neither `tailrace verify` nor the sink knows which rows are there.",
+        "Rewrite the table's data files by a program that does, such as Spark, and have nothing but the "
+        "pipeline write the table.",
+    ),
     "TR-8110": Condition(
         "a target differs from its table",
         (StateError,),

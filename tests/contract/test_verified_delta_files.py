@@ -18,7 +18,7 @@ from tailrace.sinks.delta.transaction import delta_state
 from tailrace.spark.task_errors import parse_error
 from tailrace.verify import delta_files
 from tailrace.verify.checksum import BUCKETS, Shards
-from tailrace.verify.target import DeltaTableVersion, target_after
+from tailrace.verify.target import TableVersion, target_after
 
 ROWS = """
     id, CAST(id * 7 % 13 AS INT) AS n, CAST(id / 3 AS DOUBLE) AS d, CAST(id AS DECIMAL(20, 4)) AS p,
@@ -38,16 +38,16 @@ class Table:
         for statement in statements:
             self.spark.sql(statement.replace("TABLE_", f"delta.`{self.path}`"))
 
-    def after(self, mode: WriteMode = WriteMode.UPSERT) -> DeltaTableVersion:
+    def after(self, mode: WriteMode = WriteMode.UPSERT) -> TableVersion:
         found = target_after(self.spark, str(self.root), "t", mode=mode, key=("id",), batch=10**6)
         assert found is not None
         return found
 
-    def require_equal(self, found: DeltaTableVersion | None = None) -> None:
+    def require_equal(self, found: TableVersion | None = None) -> None:
         """The files have the rows that Spark finds."""
         found = found or self.after()
         assert found.files is not None
-        by_spark = DeltaTableVersion(found.frame, found.version, found.columns)
+        by_spark = TableVersion(found.frame, found.version, found.columns)
         names, buckets = found.columns.names, np.arange(0, BUCKETS, 3)
         ours, theirs = (each.checksums(names, ("id",)) for each in (found, by_spark))
         assert ours.rows == theirs.rows > 0

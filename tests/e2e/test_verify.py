@@ -207,7 +207,7 @@ def test_iceberg_table_is_compared_as_the_batch_left_it(
     batch = Checkpoint(copy.pipeline.checkpoint).last_committed()
     assert batch is not None
     copy.run()
-    before = IcebergTargets(copy.pipeline.sinks[0], batch.id).target(
+    before = IcebergTargets(copy.pipeline.sinks[0], batch.id, spark).target(
         "small", table(("id", INT), ("v", INT), key=("id",)), None
     )
     assert before is not None

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ from tailrace.sinks.delta.transaction import DeltaVersion, version_at
 from tailrace.spark.checkpoint import is_local
 from tailrace.verify.checksum import Shards
 from tailrace.verify.portion import KeyRanges
+
+T = TypeVar("T")
 
 #: Bytes of a file that one task reads at a time: larger files are divided.
 _PART_BYTES = 128 << 20
@@ -192,7 +194,7 @@ def data_files(
     found = version_at(session, path, version)
     if found.partition_columns or not found.reader_features <= _FEATURES:
         return None
-    parts = _balanced(_parts(found), session.sparkContext.defaultParallelism)
+    parts = balanced(_parts(found), session.sparkContext.defaultParallelism)
     frame = session.createDataFrame(parts, "file string, start bigint, end bigint")
     return DataFiles(path, found.names_in_files, where), frame
 
@@ -206,7 +208,7 @@ def _parts(version: DeltaVersion) -> list[tuple[str, int, int]]:
     return parts
 
 
-def _balanced(parts: Sequence[tuple[str, int, int]], tasks: int) -> list[tuple[str, int, int]]:
+def balanced(parts: Sequence[T], tasks: int) -> list[T]:
     """The parts in an order whose equal stretches, one for each task, have about as many bytes.
 
     Parts of one file are beside each other before, and are about the same size.

@@ -1,23 +1,29 @@
-"""The target side of Iceberg: a table as a batch left it, by the driver; a change log in Spark's tasks.
+"""The target side of Iceberg: a table as a batch left it, read in Spark's tasks by pyiceberg.
 
 Each commit of the sink names its batch in the snapshot's summary (`sinks.iceberg`). The table after batch n
 is the snapshot right before the first one of a later batch, or the newest: so changes that others make, and
 compactions, are included. It stays the same while the pipeline keeps writing.
+
+The driver reads the snapshot's manifests, and a task some data files, one after another, each in batches:
+pyiceberg resolves columns that were renamed and widened, and leaves out rows that position deletes and
+deletion vectors name. It does not read equality deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import pickle
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.table import Table
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
@@ -32,86 +38,114 @@ from tailrace.spark.arrow_schema import arrow_schema
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import absolute, is_local
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.verify.checksum import Checksums, Shards, rows_in
-from tailrace.verify.portion import KeyRanges, limited
-from tailrace.verify.target import CHANGELOG_FIELDS, OLD_ROW, DeltaTableVersion, collapse
+from tailrace.verify.checksum import Shards
+from tailrace.verify.delta_files import balanced
+from tailrace.verify.portion import KeyRanges
+from tailrace.verify.target import CHANGELOG_FIELDS, OLD_ROW, TableVersion, VersionFiles, collapse
 
 
 @dataclass(frozen=True)
-class IcebergTableVersion:
-    """An Iceberg table at one snapshot.
+class IcebergFiles:
+    """Reads data files in tasks.
 
     Args:
-        table: the table.
-        snapshot: the snapshot; None: the table has had no rows yet.
+        metadata: the table's.
+        io: accesses the files, in tasks.
+        schema: the snapshot's.
         shards: the rows that count; None: all.
     """
 
-    table: Table
-    snapshot: Snapshot | None
+    metadata: TableMetadata
+    io: FileIO
+    schema: Schema
     shards: Shards | None = None
 
-    @property
-    def version(self) -> int:
-        """See ComparedTarget: the snapshot's sequence number."""
-        return 0 if self.snapshot is None else self.snapshot.sequence_number or 0
-
-    @cached_property
-    def columns(self) -> pa.Schema:
-        """See ComparedTarget."""
-        schema = self.table.schema()
-        if self.snapshot is not None and self.snapshot.schema_id is not None:
-            schema = self.table.schemas()[self.snapshot.schema_id]
-        return without_ids(held_columns(schema))
-
-    def checksums(self, names: Sequence[str], key: Sequence[str], only: KeyRanges | None = None) -> Checksums:
-        """See ComparedTarget."""
-        return Checksums.of(limited(self._batches(names), only), key)
+    def only(self, shards: Shards) -> IcebergFiles:
+        """The same with some of the rows."""
+        return replace(self, shards=shards)
 
     def rows(
-        self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray, only: KeyRanges | None = None
-    ) -> pa.Table:
-        """See ComparedTarget."""
-        kept = [rows_in(rows, key, buckets) for rows in limited(self._batches(names), only)]
-        return pa.Table.from_batches(kept, self._select(names))
+        self,
+        parts: Iterator[pa.RecordBatch],
+        columns: pa.Schema,
+        only: KeyRanges | None = None,  # noqa: ARG002 - not told from outside which files have them
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some files.
 
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if self.snapshot is None:
-            return
-        scan = self.table.scan(selected_fields=tuple(names), snapshot_id=self.snapshot.snapshot_id)
-        schema = self._select(names)
-        for rows in scan.to_arrow_batch_reader():
-            columns = [rows.column(field.name).cast(field.type) for field in schema]
-            found = pa.RecordBatch.from_arrays(columns, schema=schema)
-            yield found if self.shards is None else self.shards.of(found)
+        Args:
+            parts: scans of files, pickled.
+            columns: the columns to read, with their types in the table.
+            only: see `DataFiles`.
+        """
+        read = columns
+        if self.shards is not None and self.shards.column not in read.names:
+            read = read.append(pa.field(self.shards.column, pa.string()))
+        reader = ArrowScan(self.metadata, self.io, self.schema.select(*read.names), AlwaysTrue())
+        for batch in parts:
+            for scan in batch.column(0).to_pylist():
+                for rows in self._file(reader, pickle.loads(scan)):  # noqa: S301 - of the driver
+                    arrays = [rows.column(field.name).cast(field.type) for field in read]
+                    found = pa.RecordBatch.from_arrays(arrays, schema=read)
+                    if self.shards is not None:
+                        found = self.shards.of(found)
+                    yield found.select(columns.names)
 
-    def _select(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.columns.field(name) for name in names])
+    def _file(self, reader: ArrowScan, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        """The rows of a file. `ArrowScan.to_record_batches` would hold all of them (pyiceberg 0.12)."""
+        deletes = _read_all_delete_files(self.io, [task])
+        return reader._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001
 
 
-def change_log(spark: SparkSession, log: IcebergTableVersion, key: Sequence[str]) -> DeltaTableVersion:
-    """What a change log adds up to: the newest change of each key, without deletes.
+def table_version(
+    spark: SparkSession,
+    name: str,
+    table: Table,
+    snapshot: Snapshot | None,
+    without: Collection[str] = (),
+) -> TableVersion:
+    """The rows of a table at a snapshot; None: it has had no rows yet.
 
-    The log is read in Spark's tasks, a file each, by pyiceberg: it resolves columns that were renamed.
+    Args:
+        spark: a session.
+        name: the target's name.
+        table: the table.
+        snapshot: the snapshot.
+        without: columns that are not read.
+
+    Raises:
+        StateError: its files have deletes that pyiceberg does not read.
     """
-    assert log.snapshot is not None
-    schema = pa.schema([field for field in log.columns if field.name not in OLD_ROW])
-    scan = log.table.scan(selected_fields=tuple(schema.names), snapshot_id=log.snapshot.snapshot_id)
-    files = list(scan.plan_files())
-    reader = ArrowScan(log.table.metadata, log.table.io, scan.projection(), AlwaysTrue())
+    schema, tasks, number = table.schema(), list[FileScanTask](), 0
+    if snapshot is not None:
+        schema = table.schema() if snapshot.schema_id is None else table.schemas()[snapshot.schema_id]
+        number = snapshot.sequence_number or 0
+        try:
+            tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+        except ValueError as error:
+            if "equality deletes" not in str(error):
+                raise
+            raise StateError(
+                f"the Iceberg table of `{name}` cannot be compared",
+                "another program has deleted rows of it by equality deletes, which pyiceberg does not read",
+                "rewrite its data files, by Spark for example: CALL system.rewrite_data_files(table => ...,"
+                " options => map('delete-file-threshold', '1'))",
+                code="TR-8109",
+            ) from None
+    largest_first = sorted(tasks, key=lambda task: task.file.file_size_in_bytes, reverse=True)
+    scans = balanced([(pickle.dumps(task),) for task in largest_first], spark.sparkContext.defaultParallelism)
+    parts = spark.createDataFrame(scans, "scan binary")
+    reader = IcebergFiles(table.metadata, table.io, schema)
+    columns = without_ids(column for column in held_columns(schema) if column.name not in without)
+    frame = map_in_arrow(parts, lambda batches: reader.rows(batches, columns), spark_schema(columns))
+    return TableVersion(frame, number, columns, VersionFiles(reader, parts))
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in reader.to_record_batches([files[number]]):
-                    columns = [rows.column(field.name).cast(field.type) for field in schema]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    numbers = spark.range(len(files)).repartition(max(1, len(files)))
-    frame = collapse(map_in_arrow(numbers, read, spark_schema(schema)), key)
+def change_log(log: TableVersion, key: Sequence[str]) -> TableVersion:
+    """What a change log adds up to: the newest change of each key, without deletes."""
+    frame = collapse(log.frame, key)
     held = arrow_schema(frame.schema)
     columns = pa.schema([field for field in held if field.name not in CHANGELOG_FIELDS])
-    return DeltaTableVersion(frame, log.version, columns)
+    return TableVersion(frame, log.version, columns)
 
 
 class IcebergTargets:
@@ -120,10 +154,10 @@ class IcebergTargets:
     Args:
         settings: the sink's settings.
         batch: number of a committed batch.
-        spark: a session, for change logs.
+        spark: a session.
     """
 
-    def __init__(self, settings: IcebergSettings, batch: int, spark: SparkSession | None = None) -> None:
+    def __init__(self, settings: IcebergSettings, batch: int, spark: SparkSession) -> None:
         root = absolute(settings.path)
         self._catalog: Catalog = open_catalog(settings, f"file://{root}" if is_local(root) else root)
         self._batch = batch
@@ -131,13 +165,11 @@ class IcebergTargets:
         self._settings = settings
         self._mode = settings.mode
 
-    def target(
-        self, name: str, table: TableSchema, shards: Shards | None
-    ) -> IcebergTableVersion | DeltaTableVersion | None:
+    def target(self, name: str, table: TableSchema, shards: Shards | None) -> TableVersion | None:
         """See ComparedTargets.
 
         Raises:
-            StateError: the table no longer has that snapshot.
+            StateError: the table no longer has that snapshot, or has deletes that are not read.
         """
         for names in dict.fromkeys((identifier(name), former_identifier(name))):
             try:
@@ -146,13 +178,12 @@ class IcebergTargets:
             except NoSuchTableError:
                 continue
             if found is not None:
-                held = IcebergTableVersion(found, self._after(name, found), shards)
-                if self._mode is WriteMode.UPSERT or held.snapshot is None:
-                    return held
-                assert self._spark is not None
-                key = table.key if shards is None else (*table.key, shards.column)
-                rows = change_log(self._spark, held, key)
-                return rows if shards is None else rows.only(shards)
+                is_log = self._mode is WriteMode.CHANGELOG
+                without = OLD_ROW if is_log else ()
+                held = table_version(self._spark, name, found, self._after(name, found), without)
+                if is_log:
+                    held = change_log(held, table.key if shards is None else (*table.key, shards.column))
+                return held if shards is None else held.only(shards)
         return None
 
     def _after(self, name: str, table: Table) -> Snapshot | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,24 @@ from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import Directory
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.verify.checksum import Checksums, Shards, is_one_of, key_hashes, rows_in
-from tailrace.verify.delta_files import DataFiles, data_files
+from tailrace.verify.delta_files import data_files
 from tailrace.verify.portion import KeyRanges, limited
 
 #: Columns of a change log: those that describe old rows, and all that are not the source's.
 OLD_ROW = {"_before", "_absent_before"}
 CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
+
+
+class FileReader(Protocol):
+    """Reads data files in tasks, which it is sent to."""
+
+    def only(self, shards: Shards) -> FileReader:
+        """The same with some of the rows."""
+
+    def rows(
+        self, parts: Iterator[pa.RecordBatch], columns: pa.Schema, only: KeyRanges | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some parts; see `DataFiles`."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +68,14 @@ class VersionFiles:
         pending: changes of other rows than the files have, the last of each key; None: there are none.
     """
 
-    reader: DataFiles
+    reader: FileReader
     parts: DataFrame
     pending: DataFrame | None = None
 
 
 @dataclass(frozen=True)
-class DeltaTableVersion:
-    """A table at one version: one of Delta, or a change log of Iceberg.
+class TableVersion:
+    """A table at one version, of Delta or Iceberg.
 
     Args:
         frame: its rows; a change log's are collapsed, pending changes applied.
@@ -144,7 +156,7 @@ class DeltaTableVersion:
             )
         return map_in_arrow(work, keep, spark_schema(schema)).toArrow().cast(schema)
 
-    def only(self, shards: Shards) -> DeltaTableVersion:
+    def only(self, shards: Shards) -> TableVersion:
         """The same with some of its rows."""
         here = column(shards.column).isin(list(shards.values))
         files = self.files
@@ -166,7 +178,7 @@ def target_after(
     mode: WriteMode,
     key: Sequence[str],
     batch: int,
-) -> DeltaTableVersion | None:
+) -> TableVersion | None:
     """The target as batch `batch` left it.
 
     Args:
@@ -193,14 +205,14 @@ def target_after(
     schema = arrow_schema(frame.schema)
     if mode is WriteMode.CHANGELOG:
         schema = pa.schema([field for field in schema if field.name not in CHANGELOG_FIELDS])
-        return DeltaTableVersion(collapse(frame, key), version, schema)
+        return TableVersion(collapse(frame, key), version, schema)
     if mode is WriteMode.SCD2:
         schema = TableLayout(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
     where = "_is_current" if mode is WriteMode.SCD2 else None
     read = data_files(spark, directory, version, where)
     if pending is None:
-        return DeltaTableVersion(frame, version, schema, read and VersionFiles(*read))
+        return TableVersion(frame, version, schema, read and VersionFiles(*read))
     changes = pending[0].drop(BATCH.name)
     present = set(changes.columns)
     fields = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
@@ -213,7 +225,7 @@ def target_after(
             "_op", *(column(c.name).cast(c.dataType).alias(c.name) for c in spark_schema(schema))
         )
         files = VersionFiles(*read, last)
-    return DeltaTableVersion(overlay(frame, changes, key, lacking), version, schema, files)
+    return TableVersion(overlay(frame, changes, key, lacking), version, schema, files)
 
 
 def _selected(frame: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -18,7 +18,6 @@ from tailrace.config.sinks import (
     IcebergSettings,
     OpenSearchSettings,
     SinkSettings,
-    WriteMode,
 )
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.model.table import TableId, TableSchema
@@ -88,7 +87,7 @@ def targets_of(
         sinks: the pipeline's sinks.
         source: options of its source.
         router: names the targets.
-        spark: a session with Delta; None: none is needed (`needs_spark`).
+        spark: a session, with Delta for its tables; None: none is needed (`needs_spark`).
         last: asks for the last committed batch.
         patience_s: how long to wait for the end of a batch that is being written, where that is needed.
 
@@ -104,6 +103,7 @@ def targets_of(
     if isinstance(sink, IcebergSettings):
         from tailrace.verify.iceberg import IcebergTargets  # noqa: PLC0415 - an extra
 
+        assert spark is not None
         batch = last()
         return IcebergTargets(sink, batch.id, spark), batch
     seen: dict[int, PlannedBatch] = {}
@@ -132,9 +132,7 @@ def targets_of(
 
 def needs_spark(sink: SinkSettings) -> bool:
     """Whether the targets of a sink are read by Spark."""
-    return isinstance(sink, DeltaSettings) or (
-        isinstance(sink, IcebergSettings) and sink.mode is WriteMode.CHANGELOG
-    )
+    return isinstance(sink, DeltaSettings | IcebergSettings)
 
 
 @dataclass(frozen=True)
