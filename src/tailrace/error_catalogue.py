@@ -3168,8 +3168,8 @@ CATALOGUE = {
     "TR-8108": Condition(
         "a target cannot be compared in part",
         (ConfigError,),
-        "`--sample` and `--keys` of `tailrace verify` choose ranges of whole numbers, and the target holds "
-        "the key's first column in another type.",
+        "`--sample` and `--key-range` of `tailrace verify` choose ranges of whole numbers, and the target "
+        "holds the key's first column in another type.",
         "Compare it as a whole, without these options.",
     ),
     "TR-8109": Condition(
@@ -3188,6 +3188,28 @@ CATALOGUE = {
         "`sql_log_bin = 0`. With `on-differences: fail` it ends the pipeline.",
         "See which rows: `tailrace verify PIPELINE.YAML`. Correct them: `tailrace repair PIPELINE.YAML`, or "
         "have it done each time: `pipeline.verify.repair: schedule`.",
+    ),
+    "TR-8111": Condition(
+        "there is no comparison to go on with",
+        (StateError,),
+        "`tailrace verify --resume` goes on with a comparison of whole tables that was interrupted. The last "
+        "one came to its end, or was of another checkpoint.",
+        "Compare anew: `tailrace verify PIPELINE.YAML`.",
+    ),
+    "TR-8112": Condition(
+        "a comparison with this sink cannot go on after an interruption",
+        (ConfigError,),
+        "Both sides are compared at one position, also after an interruption. Of the targets, Delta and "
+        "Iceberg tables alone can be read as an earlier batch left them.",
+        "Compare anew, without `--resume`.",
+    ),
+    "TR-8113": Condition(
+        "the log of an interrupted comparison is gone",
+        (StateError,),
+        "Rows are read as of the batch that was compared when the interruption came: the server must have "
+        "its log from there on. PostgreSQL keeps it while a comparison runs, and otherwise only from "
+        "where the pipeline is.",
+        "Compare anew, without `--resume`.",
     ),
     "TR-8146": Condition(
         "a table could not be compared after its repair",

@@ -20,6 +20,7 @@ from tailrace.errors import ConfigError, StateError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
+from tailrace.verify import kept, run
 from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.portion import Keys, Sample
@@ -315,6 +316,105 @@ def test_part_of_the_keys_is_compared_on_both_sides_and_nothing_is_said_of_other
         assert report.equal
         assert 1500 < parts.source_rows == parts.target_rows < 4500
         assert "a sample of 30 %" in printed(report, show_values=False)
+
+
+class _Interrupted(Progress):
+    """Ends a comparison after some rows."""
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+
+    def read(self, table: str, rows: int) -> None:
+        self.left -= rows
+        if self.left < 0:
+            raise InterruptedError
+
+
+@pytest.fixture
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PAGE_ROWS", 50)
+    monkeypatch.setattr(kept, "_EVERY_S", 0.0)
+
+
+@pytest.mark.parametrize("sink", ["delta", "iceberg"])
+@pytest.mark.usefixtures("_small_pages")
+def test_interrupted_comparison_goes_on_as_of_the_same_batch(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
+) -> None:
+    copy = Copy(mysql, database, spark, tmp_path, f"type: {sink}, path: '{tmp_path / 'tables'}'")
+    copy.run()
+    if sink == "delta":
+        spark.sql(f"DELETE FROM {copy.target('wide')} WHERE part = 3")
+    else:
+        with open_table(tmp_path / "tables", "default.wide") as wide:
+            wide.delete("part = 3")
+    with pytest.raises(InterruptedError):
+        copy.verify(progress=_Interrupted(250), resume=False)
+    batch = Checkpoint(copy.pipeline.checkpoint).last_committed()
+    assert batch is not None
+    copy.change()
+    copy.run()
+    progress = _Noted()
+    report = copy.verify(progress=progress, resume=True)
+    small, wide = report.targets
+    assert (report.batch, small.equal, wide.source_rows, wide.target_rows) == (batch.id, True, 400, 399)
+    assert [(d.kind, d.key) for d in wide.differences.shown] == [("missing", ("Élan", 3))]
+    assert 100 <= report.before <= 252
+    assert "before the interruption" in printed(report, show_values=False)
+    with pytest.raises(StateError, match="no comparison to go on with"):
+        copy.verify(resume=True)
+    assert copy.verify(resume=False).batch > batch.id
+
+
+def test_comparison_with_a_replica_does_not_go_on(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with fresh_database(mysql) as replica:
+        url = f"mysql://{mysql.host}:{mysql.port}/{replica}"
+        sink = f"type: mysql, url: '{url}', user: {mysql.user}, password: {mysql.password}"
+        copy = Copy(mysql, database, spark, tmp_path, sink)
+        with pytest.raises(ConfigError, match="cannot go on"):
+            copy.verify(resume=True)
+
+
+def test_comparison_goes_on_only_while_postgresql_has_the_log(
+    postgres: PostgresServer, postgres_database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    def execute(*statements: str) -> None:
+        postgres.execute(*statements, database=postgres_database)
+
+    execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i - 200, 'row ' || i FROM generate_series(1, 400) i",
+        "ANALYZE t",
+    )
+    pipeline = parse_pipeline(
+        f"source: {{url: 'postgresql://{postgres.host}:{postgres.port}/{postgres_database}', user: postgres,"
+        f" password: {postgres.password}, tables: public.t, slot-name: slot_{postgres_database}}}\n"
+        f"sink: {{type: delta, path: '{tmp_path / 'tables'}'}}\n"
+        f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+    )
+    run_once(pipeline, spark)
+    execute("DELETE FROM t WHERE id < -190")
+    found = verify(pipeline, spark, portion=Keys(-199, 0)).targets[0]
+    assert (found.equal, found.source_rows) == (True, 200)
+    found = verify(pipeline, spark, portion=Sample(50)).targets[0]
+    assert found.equal
+    assert 100 < found.source_rows <= 200
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            verify(pipeline, spark, progress=_Interrupted(0), resume=False)
+        assert verify(pipeline, spark, resume=True).equal
+        execute("INSERT INTO t VALUES (1000, 'new') ON CONFLICT (id) DO UPDATE SET v = 'newer'")
+        run_once(pipeline, spark)
+    with pytest.raises(InterruptedError):
+        verify(pipeline, spark, progress=_Interrupted(0), resume=False)
+    execute("INSERT INTO t VALUES (2000, 'new')")
+    run_once(pipeline, spark)
+    with pytest.raises(StateError, match="cannot go on") as refused:
+        verify(pipeline, spark, resume=True)
+    assert refused.value.code == "TR-8113"
 
 
 def compare_while_written(pipeline: Pipeline, spark: SparkSession, write: Callable[[int], None]) -> Report:

@@ -10,7 +10,7 @@ memory, however large the range is; for each page the log is read from the previ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tailrace.errors import KeyChangedError, PositionLostError, SchemaMismatchError
 from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.ending import not_as_of_end
-from tailrace.model.split import LogSplit, SnapshotSplit
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind, require_known
 from tailrace.reader.rewind_rows import RewindRows
 from tailrace.reader.schema_projection import fit_rows, lacking, missing_columns
@@ -31,13 +31,21 @@ BATCH_ROWS = 8192
 _INCIDENT = "TR-4108"
 
 
-def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:
+def read_snapshot(
+    split: SnapshotSplit,
+    session: Session,
+    *,
+    exact: bool,
+    on_page: Callable[[Key | None], None] = lambda _: None,
+) -> Iterator[ChangeBatch]:
     """The rows of `split`'s range.
 
     Args:
         split: the key range and the position.
         session: a session with the database.
         exact: whether to return rows as of the split's position; otherwise as selected (at-least-once).
+        on_page: called when all rows up to a key have been returned; None: up to the last one. Not of tables
+            without a key, nor where rows are not exact.
     """
     if exact:
         session.wait_visible(split.as_of)
@@ -63,6 +71,8 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
         missing = rewind.missing | missing_columns(page.rows.type, split.table)
         for rows in rewind.apply(page.rows, in_range):
             yield from _batches(split, session, rows, missing)
+        if page.after is None or page.after != page.upto:  # else its rows are of a later page's range
+            on_page(page.upto)
 
 
 def read_until_end(

@@ -37,7 +37,7 @@ _INTERRUPTED = {
     "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
 )
 @click.option(
-    "--keys",
+    "--key-range",
     metavar="FIRST..LAST",
     help="Only rows whose key begins with a whole number from FIRST to LAST; one of them may be left out.",
 )
@@ -45,6 +45,11 @@ _INTERRUPTED = {
     "--sample",
     metavar="PERCENT",
     help="Only about that share of each table's rows, as 1%: ranges of keys that are chosen anew each time.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with a comparison that was interrupted, as of the same batch. Delta and Iceberg only.",
 )
 @click.option("--limit", type=click.IntRange(1), default=20, help="Differing rows to print of each kind.")
 @click.option(
@@ -62,8 +67,9 @@ def verify(
     *,
     source: str | None,
     pattern: str | None,
-    keys: str | None,
+    key_range: str | None,
     sample: str | None,
+    resume: bool,
     limit: int,
     show_values: bool,
     parallelism: int,
@@ -74,7 +80,9 @@ def verify(
     The result is exact even while the source is being written and the pipeline runs. Exit code 1 if any row
     differs.
     """
-    portion = _portion(keys, sample)
+    portion = _portion(key_range, sample)
+    if resume and portion is not None:
+        raise click.UsageError("give --resume without --key-range and --sample: it is for whole tables")
     pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
     from tailrace.verify.progress import ComparisonView  # noqa: PLC0415 - see `_spark`
@@ -90,6 +98,7 @@ def verify(
             parallelism=parallelism,
             progress=view,
             portion=portion,
+            resume=resume if portion is None else None,
         )
     print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
@@ -143,11 +152,11 @@ def _portion(keys: str | None, sample: str | None) -> Portion | None:
     from tailrace.verify.portion import Keys, Sample  # noqa: PLC0415 - needs Arrow
 
     if keys is not None and sample is not None:
-        raise click.UsageError("give --keys or --sample, not both")
+        raise click.UsageError("give --key-range or --sample, not both")
     try:
         return Sample.parse(sample) if sample is not None else None if keys is None else Keys.parse(keys)
     except ValueError as error:
-        hint = "--keys" if sample is None else "--sample"
+        hint = "--key-range" if sample is None else "--sample"
         raise click.BadParameter(str(error), param_hint=hint) from None
 
 

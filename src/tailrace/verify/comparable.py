@@ -53,6 +53,11 @@ def is_comparable(sink: SinkSettings, source: SourceOptions) -> bool:
     return _verifiable(sink, source) is not None
 
 
+def shows_earlier(sinks: Sequence[SinkSettings], source: SourceOptions) -> bool:
+    """Whether the targets that are compared can be read as an earlier batch left them."""
+    return isinstance(compared_sink(sinks, source), DeltaSettings | IcebergSettings)
+
+
 def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings | None:
     if isinstance(
         sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings | DuckDbSettings

@@ -1,6 +1,6 @@
 """The rows to which a comparison is limited: ranges of keys, which have the same rows on both sides.
 
-    --keys 1000..2000    one range
+    --key-range 1000..2000    one range
     --sample 1%          windows of consecutive keys, each from a random number on
 
 A range is one of whole numbers, of the key's first column. Their order is the same in the source, in every

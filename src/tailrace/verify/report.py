@@ -70,6 +70,7 @@ class Report:
         skipped: tables that were not compared, with the reason.
         seconds: duration.
         part: which part of the rows was compared; "": all of them.
+        before: how many of the source's rows were read before an interruption, as of the same position.
     """
 
     batch: int
@@ -78,6 +79,7 @@ class Report:
     skipped: tuple[tuple[str, str], ...]
     seconds: float
     part: str = ""
+    before: int = 0
 
     @property
     def equal(self) -> bool:
@@ -121,7 +123,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         if t.differences is not None:
             _print_differences(t, t.differences, console, show_values=show_values)
     rows = sum(t.source_rows for t in report.targets)
-    rate = rows / max(report.seconds, 1e-9)
+    rate = (rows - report.before) / max(report.seconds, 1e-9)
     equal = "no difference in this part" if report.part else "equal"
     verdict = Text(equal, style="bold green") if report.equal else Text("DIFFERENT", style="bold red")
     console.print(
@@ -129,6 +131,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
             verdict,
             f": {rows:,} source rows compared in {report.seconds:.1f} s ({rate:,.0f} rows/s)",
             "; no other rows were looked at" if report.part else "",
+            f"; {report.before:,} of them before the interruption" if report.before else "",
         ),
         soft_wrap=True,
     )

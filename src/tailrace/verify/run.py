@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,7 +43,9 @@ from tailrace.sources.base import Source
 from tailrace.spark.checkpoint import Checkpoint, PlannedBatch
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums, Shards
+from tailrace.verify.comparable import shows_earlier
 from tailrace.verify.compare import Differences, compare
+from tailrace.verify.kept import Kept, RangeRead
 from tailrace.verify.portion import KeyRanges, Portion, holds_numbers, key_ranges
 from tailrace.verify.progress import NO_PROGRESS, Progress, by_table
 from tailrace.verify.replica import ReplicaTargets
@@ -70,6 +72,7 @@ def verify(
     patience_s: float = 5.0,
     progress: Progress = NO_PROGRESS,
     portion: Portion | None = None,
+    resume: bool | None = None,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
 
@@ -84,14 +87,16 @@ def verify(
         patience_s: how long to wait for the end of a batch that is being written, for a replica.
         progress: hears of the source's rows that are read.
         portion: the part of the rows to compare; None: all of them.
+        resume: go on with a comparison that was interrupted; False: forget it, and keep how far this one
+            comes; None: keep nothing.
 
     Returns:
         The result.
 
     Raises:
-        ConfigError: the sink cannot be verified, or no table matches.
+        ConfigError: the sink cannot be verified, or not later on, or no table matches.
         StateError: the pipeline has not committed a batch yet, or none that can be compared, or was writing
-            a replica all the time.
+            a replica all the time; or there is nothing to go on with, or the log is gone.
         TailraceError: an error of the source.
     """
     started = time.monotonic()
@@ -107,10 +112,19 @@ def verify(
         pipeline.source.column_masks,
     )
     stopping = threading.Event()
+    is_kept = resume is not None and shows_earlier(pipeline.sinks, pipeline.source)
+    if resume and not is_kept:
+        raise ConfigError(
+            "a comparison with this sink cannot go on after an interruption",
+            "its targets cannot show an earlier state; Delta and Iceberg tables can",
+            "compare anew, without --resume",
+            code="TR-8112",
+        )
+    interrupted = Kept.batch(pipeline.checkpoint) if resume else None
 
     def opened() -> tuple[ComparedTargets, PlannedBatch]:
         def last() -> PlannedBatch:
-            return _last(checkpoint)
+            return interrupted or _last(checkpoint)
 
         return targets_of(pipeline.sinks, pipeline.source, routing.router, spark, last, patience_s=patience_s)
 
@@ -126,7 +140,7 @@ def verify(
             assert end.log is not None
             as_of = source.as_of(source.position(end.log))
             keeps_times = isinstance(targets, ReplicaTargets)
-            return Reader(pipeline.source, as_of, stopping, progress, pace, page_rows, keeps_times)
+            return Reader(pipeline.source, as_of, stopping, progress, pace, page_rows, keeps_times, kept)
 
         def again() -> _State:
             """Targets and source as of one batch, for rows: targets may be those of the checksums."""
@@ -140,6 +154,12 @@ def verify(
         targets, last = opened()
         stack.callback(targets.close)
         end = StreamOffset.from_json(last.end)
+        kept = None
+        if is_kept:
+            with suppress(OSError):  # who may not write there compares all the same, and does not go on
+                kept = Kept(pipeline.checkpoint, last, is_new=not resume)
+        if interrupted is not None:
+            _require_log(source, end, last)
         by_target, skipped = tables_by_target(
             routing, source, end, pattern, settled=settled, in_part=portion is not None
         )
@@ -160,6 +180,7 @@ def verify(
                 for comparison in comparisons:
                     comparison.sum_up()
                 targets.release()
+                before = sum(comparison.read_before for comparison in comparisons)
                 reports = tuple(comparison.finish(pool, again, limit) for comparison in comparisons)
             except BaseException:
                 stopping.set()
@@ -167,9 +188,10 @@ def verify(
                 raise
         assert end.log is not None
         position = source.position(end.log)
-    return Report(
-        last.id, str(position), reports, tuple(skipped), time.monotonic() - started, str(portion or "")
-    )
+    if kept is not None:
+        kept.forget()
+    seconds, part = time.monotonic() - started, str(portion or "")
+    return Report(last.id, str(position), reports, tuple(skipped), seconds, part, before)
 
 
 def _last(checkpoint: Checkpoint) -> PlannedBatch:
@@ -182,6 +204,23 @@ def _last(checkpoint: Checkpoint) -> PlannedBatch:
             code="TR-8101",
         )
     return last
+
+
+def _require_log(source: Source, end: StreamOffset, batch: PlannedBatch) -> None:
+    """Refuse to go on with a batch as of which rows can no longer be read.
+
+    Raises:
+        StateError: the log behind it is gone.
+    """
+    assert end.log is not None
+    why = source.position_problem(source.position(end.log))
+    if why is not None:
+        raise StateError(
+            "the comparison that was interrupted cannot go on",
+            f"it is as of batch {batch.id}, and the server no longer has the log from there on: {why}",
+            "compare anew, without --resume",
+            code="TR-8113",
+        )
 
 
 @dataclass(frozen=True)
@@ -247,6 +286,7 @@ class _Comparison:
         only: the keys that are compared; None: all.
         of_rows: about how many rows the tables have, with others than these; None: there are none.
         parts: key ranges that the source is read in.
+        read_before: rows of them that were read before an interruption.
         sums: their checksums, one for each of `parts`.
         target_sums: the target's.
     """
@@ -260,6 +300,7 @@ class _Comparison:
     only: KeyRanges | None = None
     of_rows: int | None = None
     parts: list[tuple[SourceTable, KeyRange]] = field(default_factory=list)
+    read_before: int = 0
     sums: list[Future[Checksums]] = field(default_factory=list)
     target_sums: Checksums = field(default_factory=Checksums.empty)
 
@@ -288,7 +329,7 @@ class _Comparison:
             raise ConfigError(
                 f"target `{self.name}` cannot be compared in part",
                 f"its column `{self.key[0]}` is of type {type_}; ranges of keys need whole numbers",
-                "compare it as a whole, without --sample and --keys, or only other tables: --table PATTERN",
+                "compare it as a whole, without --sample and --key-range, or leave it out: --table PATTERN",
                 code="TR-8108",
             )
         largest = max(self.tables, key=lambda table: table.estimated_rows)
@@ -302,18 +343,30 @@ class _Comparison:
 
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
         """Start computing the source's checksums."""
-        only = self.only
-        self.parts = [
-            (t, part)
-            for t in self.tables
-            for part in (
-                ranges(source, t, parallelism) if only is None else key_ranges(t.schema, only.ranges)
-            )
-        ]
+        found = [(t, part) for t in self.tables for part in self._ranges(t, source, reader, parallelism)]
+        self.parts = [(table, part.whole) for table, part in found]
         reader.progress.begin(by_table(self.parts))
+        for table, part in found:
+            if part.sums.rows:
+                reader.progress.read(str(table.schema.id), part.sums.rows)
+        self.read_before = sum(part.sums.rows for _, part in found)
         self.sums = [
-            pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in self.parts
+            pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in found
         ]
+
+    def _ranges(
+        self, table: SourceTable, source: Source, reader: Reader, parallelism: int
+    ) -> Sequence[RangeRead]:
+        """The key ranges that a table is read in."""
+
+        def plan() -> Sequence[KeyRange]:
+            if self.only is not None:
+                return key_ranges(table.schema, self.only.ranges)
+            return ranges(source, table, parallelism)
+
+        if reader.kept is None:
+            return list(map(RangeRead, plan()))
+        return reader.kept.ranges(str(table.schema.id), self.columns, self.key, plan)
 
     def sum_up(self) -> None:
         """Compute the target's checksums."""

@@ -7,7 +7,7 @@ exact while writers run, however long it takes. The log since P(n) is read once 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import field as default
@@ -28,6 +28,7 @@ from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.verify.kept import Kept, RangeRead
 from tailrace.verify.progress import Progress
 
 #: Rows of one SELECT: bounds the memory of a reader.
@@ -109,6 +110,7 @@ class Reader:
         pace: the limits of reading; None: there are none.
         page_rows: rows of one SELECT.
         keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
+        kept: notes how far ranges are read; None: nothing does.
     """
 
     options: SourceOptions
@@ -118,15 +120,25 @@ class Reader:
     pace: SnapshotPace | None = None
     page_rows: int = PAGE_ROWS
     keeps_times: bool = False
+    kept: Kept | None = None
     _lock: threading.Lock = default(default_factory=threading.Lock)
 
     def checksums(
-        self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
+        self, table: SourceTable, part: RangeRead, columns: pa.Schema, key: Sequence[str]
     ) -> Checksums:
-        """The checksums of the rows in `part`."""
-        found = Checksums.of(self._rows(table, part, columns), key)
-        self.progress.ended(str(table.schema.id))
-        return found
+        """The checksums of the rows in `part`; those that were read before are not read again."""
+        name, kept = str(table.schema.id), self.kept
+
+        def note(upto: Key | None) -> None:
+            if kept is not None and not self.stopping.is_set():
+                kept.read(name, part, upto)
+
+        if not part.done:
+            for rows in self._rows(table, part.rest, columns, note):
+                part.sums.add(rows, key)
+            note(None)
+        self.progress.ended(name)
+        return part.sums
 
     def rows(
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str], buckets: np.ndarray
@@ -136,10 +148,16 @@ class Reader:
         self.progress.ended(str(table.schema.id))
         return pa.Table.from_batches(kept, columns)
 
-    def _rows(self, table: SourceTable, part: KeyRange, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self,
+        table: SourceTable,
+        part: KeyRange,
+        columns: pa.Schema,
+        on_page: Callable[[Key | None], None] = lambda _: None,
+    ) -> Iterator[pa.RecordBatch]:
         split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, self.page_rows)
         with closing(registry.session(self.options)) as session:
-            for batch in read_snapshot(session.located(split), session, exact=True):
+            for batch in read_snapshot(session.located(split), session, exact=True, on_page=on_page):
                 if self.stopping.is_set():
                     return
                 self.progress.read(str(table.schema.id), len(batch))

@@ -235,6 +235,9 @@ def test_subscription_is_verified_and_repaired_by_name(
     [
         (["verify", "a", "--limit", "3"], "--limit"),
         (["verify", "a", "--show-values"], "--show-values"),
+        (["verify", "a", "--sample", "1%"], "--sample"),
+        (["verify", "a", "--key-range", "1..2"], "--key-range"),
+        (["verify", "a", "--resume"], "--resume"),
         (["repair", "a", "--dry-run"], "--dry-run"),
         (["verify", "a.yaml", "--no-wait"], "--no-wait"),
         (["repair", "a.yaml", "--key", "k"], "--key"),

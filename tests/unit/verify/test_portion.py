@@ -92,7 +92,7 @@ def test_only_whole_numbers_are_compared_in_part() -> None:
     assert has_numbers_as_key(ONE)
     assert has_numbers_as_key(TWO)
     assert not has_numbers_as_key(table(("id", INT), ("s", TEXT), key=("id", "s")))
-    assert not has_numbers_as_key(table(("id", INT)))
+    assert not has_numbers_as_key(table(("id", INT), key=()))
     assert holds_numbers(pa.decimal128(20, 0))
     assert not holds_numbers(pa.decimal128(20, 2))
     assert not holds_numbers(pa.string())
@@ -152,8 +152,8 @@ def test_windows_are_ascending_and_apart_and_both_sides_take_the_same_rows(
     assert kept(values, *ranges) == [key[0] for key in keys]
 
 
-@pytest.mark.parametrize("percent", [30, 100])
-def test_sample_may_be_large(percent: int) -> None:
-    source = Numbers(*((i * i // 5000, j) for i in range(5000) for j in range(3)))
+@pytest.mark.parametrize(("percent", "power"), [(30, 2), (100, 1)])
+def test_sample_may_be_large_and_keys_have_several_columns(percent: int, power: int) -> None:
+    source = Numbers(*((i**power, j) for i in range(5000) for j in range(3)))
     _, keys = sampled(Sample(percent, random.Random(1)), source, TWO)
     assert percent - 10 <= 100 * len(keys) / len(source.keys) <= percent + 10
