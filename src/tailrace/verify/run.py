@@ -154,7 +154,7 @@ def verify(
         targets, last = opened()
         stack.callback(targets.close)
         end = StreamOffset.from_json(last.end)
-        kept = None
+        kept: Kept | None = None
         if is_kept:
             with suppress(OSError):  # who may not write there compares all the same, and does not go on
                 kept = Kept(pipeline.checkpoint, last, is_new=not resume)
