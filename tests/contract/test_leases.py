@@ -15,23 +15,31 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from tailrace.config.kafka import KafkaSettings
 from tailrace.config.message_sinks import RedisSettings
 from tailrace.config.sinks import (
     DeltaSettings,
     DuckDbSettings,
     IcebergSettings,
+    ParquetSettings,
     ReplicaTransaction,
     WriteMode,
 )
 from tailrace.errors import LeaseLostError, TransientSinkError
+from tailrace.sinks import files
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
 from tailrace.sinks.delta.transaction import CommitMark, delta_conflict
 from tailrace.sinks.duckdb.client import connected
 from tailrace.sinks.duckdb.sink import DuckSink
+from tailrace.sinks.files import FileSink
 from tailrace.sinks.iceberg import sink as iceberg
 from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.kafka.failure import FENCED
+from tailrace.sinks.kafka.librdkafka import KafkaError
+from tailrace.sinks.kafka.sink import KafkaSink
+from tailrace.sinks.kafka.transactions import open_transaction
 from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.redis.client import RedisAccess
 from tailrace.sinks.redis.scripts import APPEND, keys
@@ -46,6 +54,7 @@ from tests.support.sinks.duckdb import rows_of as duckdb_rows
 from tests.support.sinks.iceberg import open_table, table_rows
 from tests.support.sinks.redis import entries
 from tests.support.sinks.replica import replica_target
+from tests.support.topics import messages
 
 SCHEMA = table(("id", BIGINT), ("name", TEXT), key=("id",))
 EVERYTHING = Router([])
@@ -220,6 +229,82 @@ def test_redis_takes_nothing_more_of_a_task_whose_owner_has_lost_the_lease(
     with RedisAccess.of(settings).client() as client:
         assert client.hget(keys(name)[1], "lease") == b"2"
     assert [json.loads(entry["value"])["after"]["name"] for entry in entries(settings, name)] == ["of 2"]
+
+
+def test_kafka_ends_the_transaction_of_a_task_whose_owner_has_lost_the_lease(
+    spark: SparkSession, kafka: Any
+) -> None:
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    settings = KafkaSettings(kafka.bootstrap, prefix, parallelism=1, tombstones=False)
+
+    def of(number: int, lease: int) -> CellBatch:
+        return batch(spark, number, replace(STREAM, pipeline=prefix, lease=lease))
+
+    with (
+        closing(KafkaSink(settings, EVERYTHING, "mysql")) as former,
+        closing(KafkaSink(settings, EVERYTHING, "mysql")) as present,
+    ):
+        former.write(of(0, 1))
+        share = former._shares.share(1, former._open(of(1, 1)), 1, [SCHEMA])
+        task = open_transaction(share, 0)
+        row = {"id": 1, "name": "of 1"}
+        task.write(changes(SCHEMA, [("u", {"id": 1, "name": "of 0"}, row)], first=1))
+        present.write(of(1, 2))
+        with pytest.raises(KafkaError) as refused:
+            task.finish()
+        assert refused.value.name in FENCED
+        task.drop()
+        present.write(of(2, 2))
+        former.write(of(1, 1))  # a task that it begins only now finds the batch written
+        present.write(of(3, 2))
+    found = [json.loads(m.value) for m in messages(kafka, f"{prefix}.shop.t") if m.value]
+    assert [change["after"]["name"] for change in found] == ["of 0", "of 1", "of 2", "of 3"]
+
+
+def test_files_of_a_batch_stay_whole_when_a_former_owner_writes_it_late_or_dies(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ParquetSettings(str(tmp_path))
+    made = files._rows
+
+    def failing(*_: Any) -> Any:
+        return spark.sql("SELECT id, raise_error('killed') FROM range(1)")
+
+    def names() -> list[str]:
+        return [row["name"] for row in spark.read.parquet(str(tmp_path / "shop.t")).sort("_seq").collect()]
+
+    with (
+        closing(FileSink(settings, EVERYTHING)) as former,
+        closing(FileSink(settings, EVERYTHING)) as present,
+    ):
+
+        def takes_over(number: int, then: Any) -> Any:
+            """The former owner hangs just before it writes, and goes on when the other one has written."""
+
+            def rows(*given: Any) -> Any:
+                monkeypatch.setattr(files, "_rows", made)
+                present.write(batch(spark, number, replace(STREAM, lease=former_lease + 1)))
+                return then(*given)
+
+            return rows
+
+        former_lease = 1
+        former.write(batch(spark, 0, FORMER))
+        monkeypatch.setattr(files, "_rows", takes_over(1, made))
+        former.write(batch(spark, 1, FORMER))
+        assert names() == ["of 0", "of 1"]
+        former_lease = 2
+        monkeypatch.setattr(files, "_rows", takes_over(2, failing))
+        with pytest.raises(Exception, match="killed"):
+            former.write(batch(spark, 2, PRESENT))
+        assert names() == ["of 0", "of 1", "of 2"]
+        with pytest.raises(LeaseLostError):
+            former.write(batch(spark, 3, PRESENT))
+    assert sorted(path.name for path in (tmp_path / "shop.t").glob("_*")) == [
+        "_tailrace.json",
+        "_tailrace.lease-3",
+    ]
+    assert not list((tmp_path / "_tailrace").rglob("*.parquet"))
 
 
 def noted(rows: list[Mapping[str, Any]]) -> dict[str, int]:

@@ -631,7 +631,7 @@ def test_key_renamed_in_case_only_is_one_key_when_its_table_is_read_again(
 
 
 #: Sinks whose targets note leases.
-LEASED = ("delta", "iceberg", "mysql", "mariadb", "postgresql")
+LEASED = ("delta", "iceberg", "parquet", "json", "mysql", "mariadb", "postgresql")
 
 
 def under(batch: CellBatch, lease: int) -> CellBatch:

@@ -59,7 +59,9 @@ def test_secret_is_read_by_its_key_and_version_and_errors_do_not_show_it(
     assert Secret(f"${{exec:{script} secret/shop/reader#password}}").resolve() == "p#1 'x'"
     assert Secret(f"${{exec:{script} secret/shop/reader#user}}").resolve() == "ann"
     bao.run("kv", "put", "secret/shop/reader", "password=hunter2")
-    assert Secret(f"${{exec:{script} secret/shop/reader#password}}").resolve() == "p#1 'x'", "kept for a while"
+    assert Secret(f"${{exec:{script} secret/shop/reader#password}}").resolve() == "p#1 'x'", (
+        "kept for a while"
+    )
     secret_providers.forget()
     assert Secret(f"${{exec:{script} secret/shop/reader#password}}").resolve() == "hunter2"
     bao.run("kv", "put", "secret/other/reader", "password=hunter2")

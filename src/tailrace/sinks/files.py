@@ -2,15 +2,20 @@
 
     path/<target>/tailrace_batch=<number>/part-*           <target>: its name by `model.paths`
 
-The directory of a batch is replaced as a whole, so a batch that comes again leaves the same rows. The rows
-are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a target, with the batch's
-number as a column (use option `mergeSchema` if the table's columns have changed).
+The rows are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a target, with the
+batch's number as a column (use option `mergeSchema` if the table's columns have changed).
+
+A batch that comes again is left out where it is whole: Spark writes `_SUCCESS` last. On a file system, its
+directory is written elsewhere and gets its name when it is whole, so that whoever writes it at the same time,
+and whoever is killed, leaves it as it is. Object stores rename nothing at once: there a directory that is not
+whole is replaced.
 
 Spark writes the files, for each target in a job of its own. If the batch holds what is expected
 (`sinks.single_pass`), these jobs read no cells: one pass over the cells has staged the rows of all targets.
 
 The file `path/<target>/_tailrace.json` names the stream that a target belongs to. Targets of other streams
-are not touched.
+are not touched. An empty file `_tailrace.lease-<number>` notes the newest lease under which it was written
+(`sinks.lease`).
 """
 
 from __future__ import annotations
@@ -18,10 +23,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -41,18 +48,23 @@ from tailrace.sinks.base import (
     Written,
 )
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.lease import require_newest
 from tailrace.sinks.paths import below, path_in_use, same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import merged_schema, require_free
 from tailrace.sinks.tables.parquet import rolling
 from tailrace.sinks.tables.rows import log_fields, log_rows
+from tailrace.sinks.tables.scratch import Scratch
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch, spark_schema, unpacked
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
 _OWNER = "_tailrace.json"
+_LEASE = "_tailrace.lease-"
+#: The file that Spark writes last.
+_WHOLE = "_SUCCESS"
 #: The column that readers derive from the name of a batch's directory.
 _BATCH = "tailrace_batch"
 #: Characters with a meaning in the paths that Spark reads.
@@ -78,6 +90,7 @@ class FileSink:
         self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
         self._single_pass = SinglePass()
+        self._scratch: Scratch | None = None
         #: The directories of opened targets.
         self._opened: dict[str, str] = {}
 
@@ -99,6 +112,9 @@ class FileSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
+        if self._scratch is None and is_local(self._settings.path):
+            self._scratch = Scratch(f"{absolute(self._settings.path)}/_tailrace/staging/{batch.stream.query}")
+            self._scratch.begin(batch.stream.lease)
         return self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch),
@@ -109,28 +125,28 @@ class FileSink:
     def close(self) -> None:
         """See `Sink.close`."""
         self._pool.close()
+        if self._scratch is not None:
+            self._scratch.close()
 
     @contextmanager
     def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[StagedBatch[_StagedFiles] | None]:
         """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
-        if not is_local(self._settings.path):
+        if self._scratch is None:
             yield None
             return
-        directory = f"{absolute(self._settings.path)}/_tailrace/staging/{batch.stream.query}"
         columns = {key: merged_schema(self._router.target(s.id), [s]) for key, s in schemas.items()}
-        recipes = {
-            key: Recipe(schema, log_rows(columns[key]), partial(rolling, log_fields(columns[key]), directory))
-            for key, schema in schemas.items()
-        }
-        cells = batch.once.select("cell")
-        try:
+        with self._scratch.directory("staged") as directory:
+            recipes = {
+                key: Recipe(
+                    schema, log_rows(columns[key]), partial(rolling, log_fields(columns[key]), directory)
+                )
+                for key, schema in schemas.items()
+            }
             yield stage(
-                cells,
+                batch.once.select("cell"),
                 recipes,
                 lambda key, files: _StagedFiles([f"{directory}/{file.name}" for file in files], columns[key]),
             )
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def _commit(self, batch: CellBatch, held: StagedBatch[_StagedFiles]) -> list[Written]:
         """Write a batch to its targets."""
@@ -146,15 +162,26 @@ class FileSink:
         staged: Mapping[tuple[str, str], _StagedFiles],
     ) -> None:
         path = self._opened.get(target)
-        if path is None or not Directory(path).names():
+        names = [] if path is None else Directory(path).names()
+        if path is None or not names:
             path = self._opened[target] = self._open(batch, target, parts[0].table)
+            names = Directory(path).names()
+        _claim(target, path, names, batch.stream.lease)
+        directory = f"{path}/{_BATCH}={batch.id}"
+        if _is_whole(directory):
+            return
         schemas = [schema for part in parts for schema in part.schemas]
         columns = merged_schema(target, schemas)
         for schema in schemas:
             require_free(schema, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
         rows = _rows(batch, parts, columns, staged)
         writer = rows.write.format(self._settings.type).mode("overwrite").options(**_OPTIONS)
-        writer.save(f"{path}/{_BATCH}={batch.id}")
+        if self._scratch is None:
+            writer.save(directory)
+        else:
+            with self._scratch.directory(uuid.uuid4().hex) as made:
+                writer.save(made)
+                _put(made, directory)
         failpoint("sink.table")
 
     def _open(self, batch: CellBatch, target: str, table: TableId) -> str:
@@ -196,6 +223,38 @@ def _rows(
     tables = sorted({str(part.table) for part in parts})
     cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
     return unpacked(cells, log_rows(columns), log_fields(columns))
+
+
+def _claim(target: str, path: str, names: Iterable[str], lease: int) -> None:
+    """Note under which lease a target is written.
+
+    Raises:
+        LeaseLostError: it was written under a newer one.
+    """
+    former = [name for name in names if name.startswith(_LEASE)]
+    noted = max((int(name.removeprefix(_LEASE)) for name in former), default=0)
+    require_newest(target, noted, lease)
+    if lease > noted:
+        directory = Directory(path)
+        directory.write(f"{_LEASE}{lease}", "")
+        for name in former:
+            directory.remove(name)
+
+
+def _is_whole(directory: str) -> bool:
+    return _WHOLE in Directory(directory).names()
+
+
+def _put(made: str, directory: str) -> None:
+    """Give a whole directory its name, unless another owner was first."""
+    target = Path(absolute(directory))
+    try:
+        Path(made).rename(target)
+    except OSError:
+        if _is_whole(directory):
+            return
+        shutil.rmtree(target)  # an earlier version was killed while it wrote there
+        Path(made).rename(target)
 
 
 def _is_of(root: str, stream: StreamId, path: str) -> bool:

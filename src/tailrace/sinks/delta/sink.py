@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -34,10 +33,10 @@ from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
+from tailrace.sinks.tables.scratch import Scratch
 from tailrace.sinks.tables.screening import RowRules
-from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
+from tailrace.sinks.tables.staging import StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
@@ -68,7 +67,7 @@ class DeltaSink:
         self._path = absolute(settings.path)
         self._source = source
         self._own_root = own_root(self._path, "" if source is None else source.name)
-        self._staging = f"{self._own_root}/_tailrace/staging"
+        self._scratch = Scratch(f"{self._own_root}/_tailrace/staging")
         self._layout = TableLayout(settings.mode)
         self._claims = Claims(router, self._locations)
         self._registration = None if settings.catalog is None else Registration(settings.catalog)
@@ -151,6 +150,7 @@ class DeltaSink:
                 raise
         finally:
             self._pool.close()
+            self._scratch.close()
 
     def _locations(self, table: TableId) -> list[str]:
         found = [target_path(self._router, table)]
@@ -195,19 +195,18 @@ class DeltaSink:
             yield None
             return
         columns: dict[tuple[str, str], pa.Schema] = {}
-        recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
         for key, schema in schemas.items():
             target = tables.of(schema.id)
             if target.columns is None or target.has_checks:
                 yield None
                 return
             columns[key] = target.columns
-            recipes[key] = target.recipe(key[1], schema, target.columns, self._staging)
-        cells = batch.once.select("cell")
-        try:
-            yield stage(cells, recipes, lambda key, files: StagedFiles(self._staging, files, columns[key]))
-        finally:
-            shutil.rmtree(self._staging, ignore_errors=True)
+        with self._scratch.directory("staged") as directory:
+            recipes = {
+                key: tables.of(s.id).recipe(key[1], s, columns[key], directory) for key, s in schemas.items()
+            }
+            cells = batch.once.select("cell")
+            yield stage(cells, recipes, lambda key, files: StagedFiles(directory, files, columns[key]))
 
     def _write_found(self, batch: CellBatch, tables: _Tables) -> tuple[list[Written], bool]:
         """Write a batch by what it holds: many tables in one pass, few with a Spark job for each."""
@@ -356,9 +355,9 @@ class DeltaSink:
 
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
-        shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
         sessions = OwnSessions(session)
         batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream))
+        self._scratch.begin(stream.lease)  # it has the stream's newest lease: `Batches` has refused others
         tables = _Tables(
             self._settings,
             self._layout,
@@ -368,6 +367,7 @@ class DeltaSink:
             stream,
             batches,
             self._own_root,
+            self._scratch,
             self._source,
         )
         for path in self._paths_with_changes():
@@ -403,6 +403,7 @@ class _Tables:
     stream: StreamId
     batches: Batches
     own_root: str
+    scratch: Scratch
     source: SourceOfTarget | None
     targets: dict[str, DeltaTarget] = field(default_factory=dict)
 
@@ -428,6 +429,7 @@ class _Tables:
             name,
             self.path,
             self.own_root,
+            self.scratch,
             path,
             self.layout,
             self.stream,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +51,7 @@ from tailrace.sinks.tables.former_columns import kept_columns
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.tables.retyped import retyping
+from tailrace.sinks.tables.scratch import Scratch
 from tailrace.sinks.tables.screening import Checks, RowRules, Whole, violations
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.sinks.tables.targets import following, of_one_table
@@ -111,6 +111,7 @@ class DeltaTarget:
         root: the sink's path.
         own_root: the directory below which the stream keeps what belongs to its targets: the sink's path, if
             the pipeline has one source.
+        scratch: for temporary files of merges.
         path: the table's path below `root`.
         layout: the layout of the table.
         stream: the stream it belongs to.
@@ -125,6 +126,7 @@ class DeltaTarget:
     name: str
     root: str
     own_root: str
+    scratch: Scratch
     path: str
     layout: TableLayout
     stream: StreamId
@@ -674,13 +676,9 @@ class DeltaTarget:
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:
         """A directory for the temporary files of a merge."""
-        directory = f"{below(f'{self.own_root}/_tailrace/merging', self.path)}/{name}"
-        shutil.rmtree(directory, ignore_errors=True)  # left by a process that was killed
-        Path(directory).mkdir(parents=True)
-        try:
+        with self.scratch.directory(f"merging/{self.path}/{name}") as directory:
+            Path(directory).mkdir(parents=True)
             yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 #: Which rows must have all of their columns.

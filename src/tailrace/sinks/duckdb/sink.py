@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from tailrace.sinks.tables.former_columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling, write_cells
 from tailrace.sinks.tables.rereads import Refresh, refreshes_by_target
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.tables.scratch import Scratch
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import (
     TargetPool,
@@ -47,6 +47,7 @@ from tailrace.sinks.tables.targets import (
     written,
 )
 from tailrace.spark.cells import TableBatch, Unpack
+from tailrace.spark.checkpoint import absolute
 
 #: Paths of files with the rows of a batch, by table and kind.
 _Files = Mapping[tuple[str, str], list[str]]
@@ -65,7 +66,7 @@ class DuckSink:
         self._claims = Claims(router, self._locations, {sql.OWN_SCHEMA: "a schema that the sink needs"})
         self._pool = TargetPool(self._claims, settings.parallelism)
         self._single_pass = SinglePass()
-        self._staging = scratch(settings)
+        self._scratch = Scratch(scratch(settings))
         self._router = router
 
     @property
@@ -92,34 +93,35 @@ class DuckSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
-        Path(self._staging).parent.mkdir(parents=True, exist_ok=True)
-        try:
+        Path(absolute(self._settings.database)).parent.mkdir(parents=True, exist_ok=True)
+        self._scratch.begin(batch.stream.lease)
+        with self._scratch.directory("staged") as directory:
             return self._single_pass.write(
                 batch,
-                one_pass=partial(self._one_pass, batch),
+                one_pass=partial(self._one_pass, batch, directory),
                 commit=partial(self._commit, batch),
-                write_found=partial(self._write_found, batch),
+                write_found=partial(self._write_found, batch, directory),
             )
-        finally:
-            shutil.rmtree(self._staging, ignore_errors=True)
 
     def close(self) -> None:
         """See `Sink.close`."""
         self._pool.close()
+        self._scratch.close()
 
     # ---- files ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[StagedBatch[list[str]]]:
+    def _one_pass(
+        self, batch: CellBatch, directory: str, schemas: Schemas
+    ) -> Iterator[StagedBatch[list[str]]]:
         """Stage the rows of a batch that is expected to hold `schemas`."""
         recipes = {}
         for key, schema in schemas.items():
             unpack, fields = self._rows(key[1], merged_schema("", [schema]), schema.key)
-            recipes[key] = Recipe(schema, unpack, partial(rolling, fields, self._staging))
-        yield stage(batch.once.select("cell"), recipes, lambda _, files: self._paths(files))
+            recipes[key] = Recipe(schema, unpack, partial(rolling, fields, directory))
+        yield stage(batch.once.select("cell"), recipes, lambda _, files: _paths(directory, files))
 
-    def _write_found(self, batch: CellBatch) -> list[Written]:
+    def _write_found(self, batch: CellBatch, directory: str) -> list[Written]:
         files: dict[tuple[str, str], list[str]] = {}
 
         def write(part: TableBatch) -> None:
@@ -128,8 +130,8 @@ class DuckSink:
                     require_names(schema, self._settings.mode)
                 columns = merged_schema(self._router.target(part.table), part.schemas)
                 unpack, fields = self._rows(part.kind, columns, part.schemas[-1].key)
-                made = write_cells(part.cells_of(batch.frame), unpack, fields, self._staging)
-                files[str(part.table), part.kind] = self._paths(made)
+                made = write_cells(part.cells_of(batch.frame), unpack, fields, directory)
+                files[str(part.table), part.kind] = _paths(directory, made)
 
         found = batch.table_batches
         by_target(found, self._claims)  # claims them
@@ -143,9 +145,6 @@ class DuckSink:
         if kind == SNAPSHOT:
             return snapshot_rows(columns), columns
         return last_rows(columns, key), pa.schema([*columns, *UPSERT_FIELDS])
-
-    def _paths(self, files: Iterable[DataFile]) -> list[str]:
-        return [f"{self._staging}/{file.name}" for file in files]
 
     # ---- the transaction -----------------------------------------------------------------------------
 
@@ -172,6 +171,10 @@ class DuckSink:
                     )
                     target.write(parts, held.files)
         return written(work)
+
+
+def _paths(directory: str, files: Iterable[DataFile]) -> list[str]:
+    return [f"{directory}/{file.name}" for file in files]
 
 
 @contextmanager

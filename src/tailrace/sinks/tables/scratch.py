@@ -1,0 +1,69 @@
+"""Directories for files that exist while a batch is written, of one process alone.
+
+    <root>/<lease>-<random>/<name>/      files of one step: removed when it ends, whoever ended it
+
+A process that hung may go on when another one has taken its pipeline over (`sinks.lease`). So neither finds
+the other's files among its own, nor removes them, but for what an owner with an older lease has left.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class Scratch:
+    """The directories of a sink.
+
+    Args:
+        root: below which they are, on a file system of this machine, or a mounted one.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+        self._own: Path | None = None
+
+    def begin(self, lease: int) -> None:
+        """Remove what processes have left that were killed, unless that is done.
+
+        Args:
+            lease: of this process; 0: no server runs the pipeline, and no other process does.
+        """
+        if self._own is not None:
+            return
+        self._own = self._root / f"{lease}-{uuid.uuid4().hex[:12]}"
+        with suppress(FileNotFoundError):
+            for entry in self._root.iterdir():
+                if not lease or _lease_of(entry.name) <= lease:
+                    with suppress(FileNotFoundError):
+                        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    @contextmanager
+    def directory(self, name: str) -> Iterator[str]:
+        """A directory for a step; the first who writes a file to it creates it.
+
+        Args:
+            name: tells it from others of the sink that exist at the same time.
+        """
+        assert self._own is not None
+        path = self._own / name
+        try:
+            yield str(path)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove what is left, and the root, if it is empty."""
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+            with suppress(OSError):
+                self._root.rmdir()
+
+
+def _lease_of(name: str) -> int:
+    """The lease of the process that wrote it; 0: it had none, or was an earlier version."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else 0
