@@ -19,6 +19,7 @@ from tailrace.config.model import Pipeline
 from tailrace.control.operations import Control
 from tailrace.control.places import plain
 from tailrace.control.secrets import require_references
+from tailrace.control.streams import reaching
 from tailrace.errors import ControlError
 from tailrace.pipeline import estimate as estimates
 from tailrace.pipeline.checks import check as check_rest
@@ -113,7 +114,8 @@ def _checked(
                 "the check has not been made", "others take long", "try again later", code="TR-8436"
             )
         try:
-            findings += check_rest(pipeline, shared)
+            with reaching(pipeline):
+                findings += check_rest(pipeline, shared)
         finally:
             _SPARK.release()
     if seconds is not None:

@@ -90,8 +90,8 @@ def look(control: Control, name: str, *, operates: bool) -> list[SampledTable]:
     found = []
     for pipeline in pipelines_of(control, control.get(name)):
         mode = _require(control, pipeline, SampleMode.KEYS)
-        samples = Samples(pipeline.checkpoint)
         with reaching(pipeline), reading(pipeline):
+            samples = Samples(pipeline.checkpoint)
             if Checkpoint(pipeline.checkpoint).query_id() is None:  # it has never run
                 continue
             asked = samples.look(_hidden(pipeline))

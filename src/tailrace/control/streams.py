@@ -6,7 +6,6 @@ All of it is read from, or written beside, the subscription's checkpoint; it nee
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +24,7 @@ from tailrace.pipeline import table_requests
 from tailrace.pipeline.schema_history import RecordedChange, schema_history
 from tailrace.pipeline.status import status as look
 from tailrace.spark import object_stores
-from tailrace.spark.checkpoint import is_local
 
-#: Settings of object stores are those of the process: one subscription at a time uses its own.
-_STORES = threading.Lock()
 #: Most bytes of a log that are read at a time.
 MOST_LOG = 256 * 1024
 
@@ -217,12 +213,8 @@ def _arguments(name: str, pipeline: Pipeline) -> str:
 
 @contextmanager
 def reaching(pipeline: Pipeline) -> Iterator[None]:
-    """Object stores are reached with the pipeline's settings inside."""
-    if all(map(is_local, pipeline.paths)):
-        yield
-        return
-    with _STORES:
-        object_stores.use(pipeline.settings.spark)
+    """Object stores are reached with the pipeline's settings inside, in this thread."""
+    with object_stores.used(pipeline.settings.spark):
         yield
 
 

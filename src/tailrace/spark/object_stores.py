@@ -1,7 +1,8 @@
 """Object stores, which Spark's JVM (by Hadoop) and Python (by Arrow) both reach, with one set of settings.
 
 Hadoop's are the ones that a pipeline file gives (`pipeline.spark`: `spark.hadoop.fs.s3a.*`); Arrow and
-Iceberg get theirs from them (`use`). What they leave open, such as credentials, both find in the usual
+Iceberg get theirs from them: those of the process (`use`), or where a server looks at many pipelines, those
+of the one that a thread is about (`used`). What they leave open, such as credentials, both find in the usual
 places: the variables `AWS_*`, the files of the AWS tools, the role of the machine.
 
 A local Spark has no connector for S3 by itself and gets the one here. A cluster has its own: platforms ship
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,6 +88,8 @@ _PLACES = {
 #: The variable that has the settings, as JSON: the source runs in a process that Spark's JVM starts, to which
 #: only the environment passes.
 _VARIABLE = "TAILRACE_OBJECT_STORES"
+#: The settings that go before those of the process.
+_used: ContextVar[Mapping[str, str] | None] = ContextVar("object_stores", default=None)
 
 
 def use(settings: Mapping[str, str]) -> None:
@@ -93,8 +98,25 @@ def use(settings: Mapping[str, str]) -> None:
     Args:
         settings: `pipeline.spark`, secrets as references.
     """
-    ours = {name: text for name, text in settings.items() if name.startswith(_HADOOP)}
-    os.environ[_VARIABLE] = json.dumps(ours)
+    os.environ[_VARIABLE] = json.dumps(_ours(settings))
+
+
+@contextmanager
+def used(settings: Mapping[str, str]) -> Iterator[None]:
+    """Reach object stores with a pipeline's settings inside, in this thread alone.
+
+    Args:
+        settings: as for `use`.
+    """
+    token = _used.set(_ours(settings))
+    try:
+        yield
+    finally:
+        _used.reset(token)
+
+
+def _ours(settings: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: text for name, text in settings.items() if name.startswith(_HADOOP)}
 
 
 def is_s3(path: str) -> bool:
@@ -159,7 +181,10 @@ def iceberg_properties(uri: str) -> dict[str, str]:
 def _s3_options(bucket: str) -> dict[str, Any]:
     """Arrow's options of a bucket: Hadoop's, those of this very bucket first."""
     held: dict[str, str] = {}
-    given = resolve_all(json.loads(os.environ.get(_VARIABLE, "{}")), "pipeline.spark")
+    used = _used.get()
+    given = resolve_all(
+        json.loads(os.environ.get(_VARIABLE, "{}")) if used is None else used, "pipeline.spark"
+    )
     for prefix in (_HADOOP, f"{_HADOOP}bucket.{bucket}."):
         held |= {n.removeprefix(prefix): text for n, text in given.items() if n.startswith(prefix)}
     options: dict[str, Any] = {_ARROW[name]: text for name, text in held.items() if name in _ARROW}

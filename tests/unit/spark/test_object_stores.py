@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from pyarrow import fs
 
@@ -94,3 +97,19 @@ def test_connector_is_added_where_a_path_needs_it(
     paths: list[str], given: dict[str, str], needed: bool
 ) -> None:
     assert object_stores.needs_jars(paths, given) == needed
+
+
+def test_thread_has_the_settings_of_the_pipeline_that_it_is_about() -> None:
+    object_stores.use(MINIO)
+    both = Barrier(2, timeout=10)
+
+    def found(key: str) -> list[str | None]:
+        with object_stores.used({f"{HADOOP}access.key": key}):
+            both.wait()
+            inside = object_stores.iceberg_properties("s3://lake/a")
+            both.wait()
+        return [inside.get("s3.access-key-id"), inside.get("s3.endpoint")]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(found, ("one", "two"))) == [["one", None], ["two", None]]
+    assert object_stores.iceberg_properties("s3://lake/a")["s3.access-key-id"] == "who"
