@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import socket
+import sqlite3
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +23,7 @@ from sqlalchemy import text, update
 from tailrace.control import audit, jobs, leases, measurements, progress, servers, subscriptions
 from tailrace.control.jobs import JobKind, JobState
 from tailrace.control.measurements import KEPT_S, SLOT_S, Measured
+from tailrace.control.metadata import database as database_module
 from tailrace.control.metadata.database import ControlDatabase, now_us
 from tailrace.control.metadata.migrations import VERSION_TABLE
 from tailrace.control.metadata.tables import metadata
@@ -25,9 +31,18 @@ from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.subscriptions import SubscriptionFilter
-from tailrace.errors import ConfigError, ControlError, LeaseLostError, SinkError, StateError
+from tailrace.errors import (
+    ConfigError,
+    ControlError,
+    LeaseLostError,
+    SinkError,
+    StateError,
+    TransientControlError,
+)
 from tests.support import control
 from tests.support.control import spec
+from tests.support.control_servers import ControlServer
+from tests.support.wait import wait_until
 
 
 @pytest.fixture(params=control.KINDS)
@@ -527,3 +542,33 @@ def test_servers_report(database: ControlDatabase) -> None:
         assert abs(found.seen_us - database.now_us()) < 60_000_000
         servers.gone(connection, "s1")
         assert servers.all_servers(connection) == []
+
+
+def test_server_that_does_not_answer_in_time_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as accepted:
+        host, port = silent.getsockname()
+        url = f"postgresql://ann@{host}:{port}/t"
+        with closing(ControlDatabase(url)) as never, pytest.raises(TransientControlError) as refused:
+            never.now_us()
+        accepted.enter_context(silent.accept()[0])
+    assert refused.value.code == "TR-8401"
+    del refused
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not left, [str(one.message) for one in left]
+
+
+def test_server_of_the_control_plane_waits_for_its_database(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        database = stack.enter_context(closing(ControlDatabase(f"sqlite:///{tmp_path}/t.db")))
+        database.prepare()
+        held = stack.enter_context(closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)))
+        held.execute("BEGIN EXCLUSIVE")
+        server = ControlServer("s1", database, tmp_path, {}, capacity=1)
+        stack.callback(server.close)
+        wait_until(lambda: "TR-8401" in server.output(), 60, server.output)
+        held.execute("ROLLBACK")
+        server.url()
+        assert server.end() == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -25,12 +27,16 @@ from tailrace.control.operations import Control
 from tailrace.control.policy_options import policy_of, policy_options
 from tailrace.control.runner import Runner
 from tailrace.control.server import Owner, require_name
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TransientControlError
 from tailrace.machine import cores, memory_bytes
 from tailrace.pipeline.signals import stop_on_signals
 from tailrace.printable import printable_lines
 from tailrace.private import make_private_directory
 
+_R = TypeVar("_R")
+
+#: How often a database that does not answer yet is asked again, seconds.
+_LOOK_S = 1.0
 #: Memory that a worker takes, bytes: Spark's JVM, its Python processes and the source.
 _WORKER_BYTES = 1_500_000_000
 #: Connections of what a server does by itself: one for its subscriptions, one for jobs, and one to spare.
@@ -139,7 +145,7 @@ def serve(
         # requests that wait in the other's pool must not keep this server from its subscriptions
         closing(ControlDatabase(url, password, connections=_OWN_CONNECTIONS)) as own_metadata,
     ):
-        metadata.prepare()
+        _answered(metadata.prepare, time.sleep)
         host_guard.guard(tuple(allowed["allow_hosts"]))
         own = [path.absolute() for path in (tls_cert, tls_key) if path is not None]
         control = Control(metadata, data_dir, policy_of(allowed, url, own))
@@ -156,11 +162,34 @@ def serve(
             owner.stop, owner.url = stop, http.url
             if settings is not None:
                 control.sign_on = SignOn(settings, public_url or http.url)
-            token = tokens.first_token(metadata, name)  # before anybody reads that it answers: it may fail
+            # before anybody reads that it answers: it may fail
+            token = _answered(lambda: tokens.first_token(metadata, name), stop.wait)
             _tell(f"server {name} has up to {capacity} workers, and answers at {http.url}")
             if token is not None:
                 _tell(f"sign in with the token {token}\nIt may do everything, and is shown only now.")
             owner.run()
+
+
+def _answered(work: Callable[[], _R], wait: Callable[[float], object]) -> _R:
+    """What `work` gives, as soon as the database answers: it may start after this server, or with it.
+
+    Args:
+        work: asks the database.
+        wait: waits for some seconds; says if this server is to end.
+
+    Raises:
+        TransientControlError: the database does not answer, and this server is to end.
+    """
+    is_told = False
+    while True:
+        try:
+            return work()
+        except TransientControlError as error:
+            if not is_told:
+                _tell(f"{error}\nwaiting for it")
+            is_told = True
+            if wait(_LOOK_S):
+                raise
 
 
 def _tell(text: str) -> None:
