@@ -109,11 +109,11 @@ def test_server_reaches_each_subscription_in_its_own_store(
             files = [f"--file={tmp_path / lake.name}.yaml" for lake in lakes]
             plan = json.loads(tailrace("apply", *files, "--dry-run", "--json"))
             assert [one["action"] for one in plan] == ["create", "create"]
-            for one in plan:
+            for lake, one in zip(lakes, plan, strict=True):
                 (checked,) = one["checked"]
                 assert checked["in_order"], checked
-                found = {finding["check"]: finding for finding in checked["findings"]}
-                assert found["checkpoint"]["severity"] == "ok", found
+                found = {finding["check"]: finding["found"] for finding in checked["findings"]}
+                assert found[f"checkpoint {lake.root}/checkpoint"] == "can be written", found
             for lake in lakes:  # the check has left nothing there
                 listed = lake.store.files().get_file_info(selector(lake.root))
                 assert not [info.path for info in listed if info.is_file]

@@ -15,8 +15,10 @@ def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
     """The name of a new, empty database, dropped at the end."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     server.execute(f"CREATE DATABASE `{name}`")
-    yield name
-    server.execute(f"DROP DATABASE IF EXISTS `{name}`")
+    try:
+        yield name
+    finally:
+        server.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
 
 @contextmanager
