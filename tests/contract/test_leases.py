@@ -36,7 +36,6 @@ from tailrace.sinks.duckdb.sink import DuckSink
 from tailrace.sinks.files import FileSink
 from tailrace.sinks.iceberg import sink as iceberg
 from tailrace.sinks.iceberg.sink import IcebergSink
-from tailrace.sinks.kafka.failure import FENCED
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.kafka.transactions import open_transaction
@@ -251,9 +250,8 @@ def test_kafka_ends_the_transaction_of_a_task_whose_owner_has_lost_the_lease(
         task.write(changes(SCHEMA, [("u", {"id": 1, "name": "of 0"}, row)], first=1))
         task._kept.producer.deliver(30)  # its messages are there, and its transaction is open
         present.write(of(1, 2))
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError):
             task.finish()
-        assert refused.value.name in {*FENCED, "_PURGE_QUEUE"}  # of the marker: it is not sent any more
         task.drop()
         present.write(of(2, 2))
         former.write(of(1, 1))  # a task that it begins only now finds the batch written
