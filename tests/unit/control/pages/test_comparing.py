@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from tailrace.control import jobs, leases, progress, subscriptions
 from tailrace.control.audit import read_events
 from tailrace.control.job_execution import JobExecutor
 from tailrace.control.jobs import JobKind, JobState
-from tailrace.control.metadata.database import ControlDatabase
+from tailrace.control.metadata.database import ControlDatabase, now_us
+from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.tokens import Scope
@@ -44,6 +46,8 @@ def create(database: ControlDatabase, spec: str = FILE, tables: list[str] = TABL
     with database.begin() as connection:
         subscriptions.create(connection, "ann", "shop", spec.replace("NAME", "shop"))
         ((_, lease),) = leases.claim(connection, "s", leases.Room(1))
+        # for an hour: nobody renews it, however slow the machine is
+        connection.execute(update(table).values(lease_until_us=now_us() + 3_600_000_000))
         reports = [TableReport(name, "incremental_log") for name in tables]
         progress.report(connection, lease, Stage.INCREMENTAL_LOG, reports)
 
