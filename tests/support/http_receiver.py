@@ -56,6 +56,8 @@ def http_receiver() -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0
+        protocol_version = "HTTP/1.1"  # connections are kept, as servers do
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
