@@ -18,6 +18,7 @@ _ROLES = (
     # the JVM's command line names the daemon too, as a setting
     ("-m pyspark.daemon", "python worker"),
     ("-m tailrace.spark.daemon", "python worker"),
+    ("tailrace.spark.fork_server", "fork server"),
     ("pyspark.", "python helper"),
     ("java", "driver JVM"),
     ("mysqld", "mysqld"),

@@ -89,6 +89,12 @@ def jvm(spark: SparkSession) -> int:
     return pid
 
 
+def processes(spark: SparkSession) -> list[int]:
+    """Process ids of the driver's JVM, and of what forks its Python processes."""
+    forks = spark.sparkContext._gateway.tailrace_jvm.fork_server  # type: ignore[union-attr]  # noqa: SLF001
+    return [jvm(spark), *([] if forks is None else [forks.process.pid])]
+
+
 def tailrace(spark: SparkSession, options: Mapping[str, str]) -> Run:
     """Everything there is by `format("tailrace")`, in any shape; of messages each value is looked at."""
     frame = spark.readStream.format("tailrace").options(**options).load()
@@ -108,7 +114,7 @@ def into(
 ) -> Run:
     """What there is to be read from `checkpoint` on, given to `write` by batches."""
     frame = spark.readStream.format("tailrace").options(**options).load()
-    with Sampler([jvm(spark)]) as sampler:
+    with Sampler(processes(spark)) as sampler:
         begin = time.perf_counter()
         writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
@@ -126,7 +132,7 @@ def premade(spark: SparkSession, file: Path, batches: int) -> Run:
 
 
 def _run(spark: SparkSession, frame: DataFrame) -> Run:
-    with tempfile.TemporaryDirectory() as checkpoint, Sampler([jvm(spark)]) as sampler:
+    with tempfile.TemporaryDirectory() as checkpoint, Sampler(processes(spark)) as sampler:
         begin = time.perf_counter()
         query = (
             frame.writeStream.format("noop")

@@ -82,7 +82,7 @@ def main() -> int:
         beside = _written(server, on, given.rows) if given.beside else nullcontext()
         with beside:
             for _ in range(given.times):
-                used = _cpu(server, spark_runs.jvm(spark))
+                used = _cpu(server, spark_runs.processes(spark))
                 begun = time.perf_counter()
                 report = verify(load_pipeline(once), spark)
                 seconds = time.perf_counter() - begun
@@ -92,7 +92,7 @@ def main() -> int:
                 rates.append(given.rows / seconds)
                 cpu = [
                     now - before
-                    for now, before in zip(_cpu(server, spark_runs.jvm(spark)), used, strict=True)
+                    for now, before in zip(_cpu(server, spark_runs.processes(spark)), used, strict=True)
                 ]
                 sys.stdout.write(
                     f"{seconds:7.2f} s {rates[-1]:12,.0f} rows/s   CPU s: server {cpu[0]:.2f},"
@@ -104,8 +104,8 @@ def main() -> int:
     return 0 if met else 1
 
 
-def _cpu(server: Server, jvm: int) -> tuple[float, float, float]:
-    return tree_cpu_seconds(server.pid or 0), tree_cpu_seconds(jvm), time.process_time()
+def _cpu(server: Server, spark: list[int]) -> tuple[float, float, float]:
+    return tree_cpu_seconds(server.pid or 0), sum(map(tree_cpu_seconds, spark)), time.process_time()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ NAME kills VICTIM with SIGKILL. This happens once across all processes and resta
 create FILE does it. VICTIM is one of:
 
     self      the process that reaches NAME
-    jvm       in a task and in the source process: the nearest Java process above, which takes them with it;
-              in the driver: the Java process that it started, without which the driver goes on
+    jvm       in the driver: the Java process that it started, without which the driver goes on; in a task
+              and in the source process: that of their driver, or the one above; they end with it
     a number  the process with this id, e.g. a server; the process that reaches NAME goes on
     raise     no process: InjectedError is raised
 
@@ -114,31 +114,25 @@ def failpoint(name: str) -> None:
     if victim.isdecimal():
         os.kill(int(victim), signal.SIGKILL)
         return
-    java = _java_above()
-    if java is None:
-        os.kill(_java_below(), signal.SIGKILL)
-        return
+    above = os.getpid()
+    while (java := above if _is_java(above) else _java_below(above)) is None:
+        above = _parent(above)
+        if above <= 1:
+            raise ConfigError(f"{VARIABLE}: no Java process above or below this one", code="TR-1211")
     os.kill(java, signal.SIGKILL)
-    signal.pause()  # its death ends this process, too
+    if above != os.getpid():
+        signal.pause()  # its death ends this process, too
 
 
-def _java_above() -> int | None:
-    """The id of the nearest Java process among this one's ancestors."""
-    pid = os.getppid()
-    while pid > 1 and not _is_java(pid):
-        pid = _parent(pid)
-    return pid if pid > 1 else None
-
-
-def _java_below() -> int:
+def _java_below(above: int) -> int | None:
     """The id of the Java process that this process has started."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has exited meanwhile
                 pid = int(entry.name)
-                if _parent(pid) == os.getpid() and _is_java(pid):
+                if _parent(pid) == above and _is_java(pid):
                     return pid
-    raise ConfigError(f"{VARIABLE}: no Java process above or below this one", code="TR-1211")
+    return None
 
 
 def _parent(pid: int) -> int:

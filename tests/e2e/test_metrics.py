@@ -93,6 +93,7 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
             "pyspark.sql.streaming.python_streaming_source_runner",
             "tailrace",
             "tailrace.spark.daemon",
+            "tailrace.spark.fork_server",
         ]
         wait_until(
             lambda: [name.partition(" ")[0] for name in processes.modules(pid)] == expected,

@@ -32,7 +32,7 @@ from tailrace.pipeline.fence import Fence, Open
 from tailrace.pipeline.functions import Functions, code_for_tasks
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
-from tailrace.pipeline.session import session_of
+from tailrace.pipeline.session import begin_session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.pipeline.tables_in_force import with_tables_in_force
@@ -101,15 +101,20 @@ def _run(
     if isinstance(fence, Open) and (last := all_read(pipeline)) is not None:
         watcher.on_step(f"nothing to read: no changes since batch {last.id}")
         return
-    tables = captured_tables(pipeline)
-    for finding in shard_findings(pipeline, tables):
-        watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
     with ExitStack() as stack:
-        if session is None:
+        starting = None
+        if session is None:  # its JVM starts while the source is checked
+            starting = begin_session_of(pipeline, pipeline.settings.name, log_file)
+            stack.callback(starting.cancel)
+        tables = captured_tables(pipeline)
+        for finding in shard_findings(pipeline, tables):
+            watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
+        if starting is not None:
             watcher.on_step("starting Spark")
-            session = session_of(pipeline, pipeline.settings.name, log_file)
+            session = starting.session()
             stack.callback(stop_session, session)
             is_alone = True
+        assert session is not None
         own = session
         sink = make_sinks(pipeline, lease=fence.lease)
         stack.callback(sink.close)

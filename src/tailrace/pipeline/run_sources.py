@@ -23,7 +23,7 @@ from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.run import captured_tables, make_directories
 from tailrace.pipeline.run_state import RunNotes
-from tailrace.pipeline.session import session_of
+from tailrace.pipeline.session import begin_session_of
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.pipeline.trouble_watch import TroubleWatch
@@ -159,6 +159,10 @@ def run_sources(
     shared = SharedTargets(named.checkpoint)
     runs = []
     with ExitStack() as stack:
+        starting = None
+        if session is None:  # its JVM starts while the sources are checked
+            starting = begin_session_of(pipelines[0], named.pipeline, log_file, shared=True)
+            stack.callback(starting.cancel)
         for pipeline in pipelines:
             make_directories(pipeline)
             fence = (fences or {}).get(pipeline.source_name) or Open()
@@ -167,9 +171,10 @@ def run_sources(
             runs[-1].check()
         for each in runs:
             each.watcher.on_step("starting Spark")
-        if session is None:
-            session = session_of(pipelines[0], named.pipeline, log_file, shared=True)
+        if starting is not None:
+            session = starting.session()
             stack.callback(stop_session, session)
+        assert session is not None
         for each in runs:
             stack.callback(each.sink.close)
         _run_all(runs, session, stop)

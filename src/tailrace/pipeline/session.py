@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings
 from tailrace.spark.launch import SparkLog
-from tailrace.spark.session import spark_session
+from tailrace.spark.session import StartingSession, begin_session
 
 
-def session_of(
+def begin_session_of(
     pipeline: Pipeline, name: str, log_file: Path | SparkLog | None, *, shared: bool = False
-) -> SparkSession:
-    """A Spark session set up for a pipeline.
+) -> StartingSession:
+    """Begin to start a Spark session set up for a pipeline.
 
     Args:
         pipeline: the pipeline.
@@ -24,7 +24,7 @@ def session_of(
         shared: whether several streams run in it, which take turns.
     """
     settings = pipeline.settings
-    return spark_session(
+    return begin_session(
         name,
         source=pipeline.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
@@ -34,3 +34,10 @@ def session_of(
         log_file=log_file,
         extra_conf={**({"spark.scheduler.mode": "FAIR"} if shared else {}), **settings.spark},
     )
+
+
+def session_of(
+    pipeline: Pipeline, name: str, log_file: Path | SparkLog | None, *, shared: bool = False
+) -> SparkSession:
+    """The session that `begin_session_of` begins to start."""
+    return begin_session_of(pipeline, name, log_file, shared=shared).session()

@@ -3,7 +3,8 @@
 Spark puts its own copies of PySpark and Py4J, which are zip files, and a jar before everything else on
 PYTHONPATH. Python keeps no compiled modules of a zip file, so each process would compile PySpark anew: 1.1 of
 the 1.7 s of CPU time that a process takes to import `tailrace.spark.source`. Where PySpark is installed as
-files, a script starts the interpreter without these entries.
+files, a script starts the interpreter without these entries; or asks a process that has imported everything
+to fork (`fork_server`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import py4j  # type: ignore[import-untyped]
 import pyspark
 
 from tailrace.cache import cache_dir
+from tailrace.spark import fork_client
 
 _SCRIPT = """\
 #!/bin/sh
@@ -33,7 +35,11 @@ for entry in $PYTHONPATH; do
     esac
 done
 unset IFS
-PYTHONPATH=$kept exec {python} "$@"
+export PYTHONPATH="$kept"
+if [ "$1" = -m ] && [ -S "$TAILRACE_FORK_SERVER" ]; then
+    exec {python} -I -S {client} "$@"
+fi
+exec {python} "$@"
 """
 
 
@@ -45,7 +51,7 @@ def local_python() -> str:
     """
     if not all(Path(module.__path__[0], "__init__.py").is_file() for module in (pyspark, py4j)):
         return sys.executable
-    text = _SCRIPT.format(python=shlex.quote(sys.executable))
+    text = _SCRIPT.format(python=shlex.quote(sys.executable), client=shlex.quote(fork_client.__file__))
     script = cache_dir("python", hashlib.sha256(text.encode()).hexdigest()[:16]) / "python"
     if not script.exists() and not _write(script, text):
         return sys.executable

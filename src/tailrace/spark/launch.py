@@ -8,6 +8,8 @@ All temporary files of the JVM are in one directory, `tailrace-spark-*` in the s
 temporary files, for this user only:
 
     spark.properties    the settings, until Spark has read them
+    gateway             the JVM's address, until this process has read it
+    fork.sock           where Spark's Python processes are forked (`fork_server`)
     log4j2.properties   settings of the log
     lock                held by this process while it lives
     tmp/                `java.io.tmpdir`: Spark's scratch directories, native libraries
@@ -23,8 +25,10 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,12 +38,21 @@ from typing import Any
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
 
 from tailrace.private import open_private, write_private
 from tailrace.spark import log_records
+from tailrace.spark.fork_server import ForkServer, start
 
 _PREFIX = "tailrace-spark-"
+_SETTINGS = "spark.properties"
+#: How often to look for a JVM that starts, seconds.
+_LOOK_S = 0.02
+#: Options of the JVM that only puts the command together.
+_LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 #: Control characters that could forge a line or control a terminal: names and server messages can hold any.
 _CONTROL = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 #: A message on one line, a trace on several, both without control characters.
@@ -130,66 +143,139 @@ def is_running() -> bool:
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001
 
 
-def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: SparkLog | None) -> None:
-    """Start this process's JVM and its Spark.
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM that this process has started.
+
+    Args:
+        conf: Spark's settings.
+        home: the directory of its files.
+        process: the process.
+        fork_server: forks Spark's Python processes; None: each is an interpreter of its own.
+    """
+
+    conf: Mapping[str, str]
+    home: Path
+    process: subprocess.Popen[bytes]
+    fork_server: ForkServer | None
+
+    @property
+    def _place(self) -> Path:
+        """Where it writes its address when it can be reached."""
+        return self.home / "gateway"
+
+    def connect(self) -> None:
+        """Wait for the JVM, and make it this process's, with Spark in it.
+
+        Raises:
+            PySparkRuntimeError: it has ended before.
+        """
+        while not self._place.exists():
+            if self.process.poll() is not None:
+                raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+            time.sleep(_LOOK_S)
+        with self._place.open("rb") as place:
+            port, secret = read_int(place), UTF8Deserializer().loads(place)  # type: ignore[no-untyped-call]
+        with _environment({"PYSPARK_GATEWAY_PORT": f"{port}", "PYSPARK_GATEWAY_SECRET": secret}):
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        for file in (self._place, self.home / _SETTINGS):
+            file.unlink()
+        _authenticate_callbacks(gateway)
+        gateway.proc = self.process
+        gateway.tailrace_jvm = self
+        hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+        hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(str(self.home)))
+        settings = SparkConf()
+        settings.setAll(list(self.conf.items()))
+        SparkContext(conf=settings, gateway=gateway)
+
+    def end(self, patience_s: float) -> None:
+        """End it, and remove its files.
+
+        Args:
+            patience_s: how long to wait before it is killed, seconds.
+        """
+        with suppress(OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]  # which ends the JVM
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.fork_server is not None:
+            self.fork_server.end()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def begin(
+    conf: Mapping[str, str], environment: Mapping[str, str], log_file: SparkLog | None, *, forks: bool
+) -> Jvm:
+    """Start a JVM, and do not wait for it.
 
     Args:
         conf: Spark's settings.
         environment: variables of the JVM, besides this process's own.
         log_file: the file for the JVM's output and Spark's log; None: the terminal.
+        forks: whether its Python processes are forked from one that has imported what they need.
     """
     home = new_home()
     options = [f"-Djava.io.tmpdir={home / 'tmp'}"]
     if log_file is not None:
         write_private(home / "log4j2.properties", _properties(log_file.log4j()))
         options.append(f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}")
+        environment = {**environment, **log_records.settings(log_file.path, log_file.fields)}
     java = "spark.driver.extraJavaOptions"
     given = [conf[java]] if java in conf else []
     conf = {**conf, java: " ".join([*map(_quoted, options), *given])}
-    file = home / "spark.properties"
-    write_private(file, _properties(conf))
-    submit = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    submit = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {submit}"
+    write_private(home / _SETTINGS, _properties(conf))
+    submit = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    command = [f"{_find_spark_home()}/bin/spark-submit", "--properties-file", str(home / _SETTINGS)]
+    fork_server = None
     try:
-        if log_file is not None:
-            environment = {**environment, **log_records.settings(log_file.path, log_file.fields)}
-        with _output(log_file) as output, _environment({**environment, "PYSPARK_SUBMIT_ARGS": submit}):
-            gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
+        with _output(log_file) as output:
+            if forks:
+                fork_server = start(home, environment, output.get("stderr"))
+                environment = {**environment, **fork_server.variables}
+            process = subprocess.Popen(  # noqa: S603 - Spark's
+                [*command, "--load-spark-defaults", *submit],
+                stdin=subprocess.PIPE,  # it ends when this closes
+                env={
+                    "SPARK_LAUNCHER_OPTS": _LAUNCHER_OPTIONS,
+                    **os.environ,
+                    **environment,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "gateway"),
+                },
+                preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does
+                **output,
+            )
     except BaseException:
+        if fork_server is not None:
+            fork_server.end()
         shutil.rmtree(home, ignore_errors=True)
         raise
-    file.unlink()
-    _authenticate_callbacks(gateway)
-    gateway.tailrace_home = home
-    hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
-    hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(str(home)))
-    settings = SparkConf()
-    settings.setAll(list(conf.items()))
-    SparkContext(conf=settings, gateway=gateway)
+    return Jvm(conf, home, process, fork_server)
 
 
 def end(patience_s: float) -> None:
-    """End the JVM that `launch` has started, and wait for it. A JVM of another origin keeps running.
+    """End the JVM that `Jvm.connect` has made this process's. A JVM of another origin keeps running.
 
     Args:
         patience_s: how long to wait before the JVM is killed, seconds.
     """
     gateway: Any = SparkContext._gateway  # noqa: SLF001
-    home: Path | None = getattr(gateway, "tailrace_home", None)
-    if home is None:
+    jvm: Jvm | None = getattr(gateway, "tailrace_jvm", None)
+    if jvm is None:
         return
-    process: subprocess.Popen[bytes] = gateway.proc
     with suppress(Py4JError, OSError):
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    with suppress(OSError):
-        process.stdin.close()  # type: ignore[union-attr]  # which ends the JVM
-    try:
-        process.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(home, ignore_errors=True)
+    jvm.end(patience_s)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to this process: the JVM must outlive the batch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _authenticate_callbacks(gateway: Any) -> None:

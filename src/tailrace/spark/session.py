@@ -11,9 +11,12 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
@@ -24,12 +27,14 @@ from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.java import require_java
 from tailrace.machine import cores, memory_bytes
-from tailrace.spark import RELEASE, RELEASES, launch, log_records, object_stores
+from tailrace.spark import RELEASE, RELEASES, fork_server, launch, log_records, object_stores
 from tailrace.spark.archive import archive_options
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.interpreter import local_python
 from tailrace.spark.jars import cached_jars
+
+_P = ParamSpec("_P")
 
 #: Delta: the newest version with a published jar; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
@@ -92,6 +97,10 @@ _CONF: dict[str, str] = {
 _RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # Spark's default asks, by a process `readlink`, whether each of the two names of a renaming is a link
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 _DELTA_CONF: dict[str, str] = {
@@ -112,7 +121,59 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 _REDACTED = "(?i)secret|password|token|access[.]?key|archive[.]?key"
 
 
-def spark_session(
+@dataclass
+class StartingSession:
+    """A session whose JVM starts while this process does other things: see `begin_session`."""
+
+    _master: str
+    _conf: Mapping[str, str]
+    _environment: Mapping[str, str]
+    _log_file: launch.SparkLog | None
+    _jvm: launch.Jvm | None = None
+
+    def begin(self) -> None:
+        """Start the JVM, unless this process has one."""
+        if not launch.is_running():
+            # the fork server is found by the script that `local_python` writes
+            forks = os.environ["PYSPARK_PYTHON"] == local_python() != sys.executable
+            self._jvm = launch.begin(
+                self._conf, self._environment, self._log_file, forks=forks and fork_server.is_available()
+            )
+
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            ConfigError: the JVM, or Spark in it, does not start.
+            TransientSourceError: the JVM has ended meanwhile; no other can be started in this process.
+        """
+        output = None if self._log_file is None else self._log_file.output
+        with _sigint_kept(), _failure_explained(self._master, output):
+            if self._jvm is not None:
+                self._connect()
+            return SparkSession.builder.config(map=dict(self._conf)).getOrCreate()
+
+    def _connect(self) -> None:
+        """Connect to the JVM, or to another one if it has ended: unless it was killed, that ends as well."""
+        assert self._jvm is not None
+        try:
+            self._jvm.connect()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != _EXITED:
+                raise
+            self._jvm.end(0)
+            self.begin()
+            self._jvm.connect()
+        self._jvm = None
+
+    def cancel(self) -> None:
+        """End a JVM that no session was asked of."""
+        if self._jvm is not None:
+            self._jvm.process.kill()
+            self._jvm.end(0)
+
+
+def begin_session(
     name: str,
     *,
     source: str | None = None,
@@ -122,8 +183,8 @@ def spark_session(
     parallelism: int | None = None,
     log_file: Path | launch.SparkLog | None = None,
     extra_conf: Mapping[str, str] | None = None,
-) -> SparkSession:
-    """A Spark session set up for Tailrace's streams.
+) -> StartingSession:
+    """Begin to start a Spark session set up for Tailrace's streams.
 
     Args:
         name: the application's name.
@@ -137,12 +198,11 @@ def spark_session(
         extra_conf: further settings; they win over ours. Secrets as `${env:NAME}` or `${file:PATH}`.
 
     Returns:
-        The session.
+        The session that starts; `session` waits for it.
 
     Raises:
         ConfigError: Delta's jars are not in the cache and cannot be downloaded, a secret does not exist, or
-            there is no Java that Spark supports or no directory for temporary files.
-        TransientSourceError: the JVM has ended meanwhile; no other can be started in this process.
+            there is no directory for temporary files.
     """
     temporary_dir()
     # With it, every Python worker would compile all its modules again.
@@ -187,10 +247,23 @@ def spark_session(
         conf["spark.jars"] = ",".join(filter(None, [*map(str, jars), conf.get("spark.jars")]))
     conf |= {"spark.app.name": name, "spark.master": master}
     log_file = launch.SparkLog(log_file) if isinstance(log_file, Path) else log_file
-    with _sigint_kept(), _failure_explained(master, None if log_file is None else log_file.output):
-        if not launch.is_running():
-            _launch(conf, environment, log_file)
-        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    starting = StartingSession(master, conf, environment, log_file)
+    starting.begin()
+    return starting
+
+
+def _waiting(begin: Callable[_P, StartingSession]) -> Callable[_P, SparkSession]:
+    """`begin`, and the session itself."""
+
+    @wraps(begin)
+    def session(*args: _P.args, **kwargs: _P.kwargs) -> SparkSession:
+        return begin(*args, **kwargs).session()
+
+    return session
+
+
+#: A Spark session set up for Tailrace's streams; parameters and errors: `begin_session`, `StartingSession`.
+spark_session = _waiting(begin_session)
 
 
 def local_master(parallelism: int | None = None) -> str:
@@ -232,18 +305,6 @@ def _resolved(given: Mapping[str, str]) -> dict[str, str]:
 def _heap_mb() -> int:
     """The default JVM heap: a quarter of the memory, from one to four gigabytes."""
     return min(max(memory_bytes() >> 22, 1 << 10), 4 << 10)
-
-
-def _launch(
-    conf: Mapping[str, str], environment: Mapping[str, str], log_file: launch.SparkLog | None
-) -> None:
-    """Start the JVM; once more if it ends at once: if it was not killed, the same ends it again."""
-    try:
-        launch.launch(conf, environment, log_file)
-    except PySparkRuntimeError as error:
-        if error.getCondition() != _EXITED:
-            raise
-        launch.launch(conf, environment, log_file)
 
 
 @contextmanager

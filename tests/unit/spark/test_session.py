@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,25 +14,40 @@ from tailrace.spark import session
 LOCAL = "local[1]"
 
 
-def exited(*_: Any) -> None:
-    raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+class JvmInTest:
+    """A JVM that can be reached, or has ended."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends, self.has_ended = ends, False
+
+    def connect(self) -> None:
+        if self.ends:
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    def end(self, _: float) -> None:
+        self.has_ended = True
 
 
 def test_jvm_that_was_killed_is_started_again_and_one_that_ends_by_itself_is_a_wrong_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started: list[Callable[..., None]] = [exited, lambda *_: None]
+    made: list[JvmInTest] = []
+    ends = iter([True, False, True, True])
 
-    def launch(*given: Any) -> None:
-        started.pop(0)(*given)
+    def begin(*_: Any, **__: Any) -> JvmInTest:
+        made.append(JvmInTest(ends=next(ends)))
+        return made[-1]
 
-    monkeypatch.setattr("tailrace.spark.launch.launch", launch)
-    with session._failure_explained(LOCAL, None):
-        session._launch({}, {}, None)
-    assert started == []
-    started += [exited, exited]
+    monkeypatch.setenv("PYSPARK_PYTHON", "python")
+    monkeypatch.setattr("tailrace.spark.launch.begin", begin)
+    monkeypatch.setattr("tailrace.spark.launch.is_running", lambda: False)
+    starting = session.StartingSession(LOCAL, {}, {}, None)
+    starting.begin()
+    starting._connect()
+    assert [jvm.has_ended for jvm in made] == [True, False]
+    starting.begin()
     with pytest.raises(ConfigError) as found, session._failure_explained(LOCAL, None):
-        session._launch({}, {}, None)
+        starting._connect()
     assert found.value.code == "TR-1206"
 
 
