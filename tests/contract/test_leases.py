@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -255,6 +255,10 @@ def test_kafka_ends_the_transaction_of_a_task_whose_owner_has_lost_the_lease(
         task.drop()
         present.write(of(2, 2))
         former.write(of(1, 1))  # a task that it begins only now finds the batch written
+        with suppress(
+            TransientSinkError
+        ):  # unless one process had both tasks, it has ended the other's producer
+            present.write(of(3, 2))
         present.write(of(3, 2))
     found = [json.loads(m.value) for m in messages(kafka, f"{prefix}.shop.t") if m.value]
     assert [change["after"]["name"] for change in found] == ["of 0", "of 1", "of 2", "of 3"]
