@@ -19,10 +19,12 @@ from tailrace.sinks.route import Router
 
 #: Longest text of one value.
 _WIDTH = 40
+#: Least width of a folded column of a table.
+_FOLDED = 6
 
 
 class ConsoleSink:
-    """Prints the first changes of each batch, in one table of text for each source table.
+    """Prints the first changes of each batch, those of each source table together.
 
     Args:
         settings: how many changes.
@@ -60,7 +62,7 @@ class ConsoleSink:
             left -= len(rows)
             title = f"batch {batch.id} · {part.table} · {part.kind}"
             own = {column.name for schema in part.schemas for column in schema.columns}
-            self._console.print(table_of(title, rows, own, self._console.width))
+            self._console.print(shown_rows(title, rows, own, self._console.width))
         rest = sum(part.changes for part in batch.table_batches) - (self._settings.rows - left)
         if rest > 0:
             self._console.print(f"batch {batch.id}: {rest:,} more changes")
@@ -70,24 +72,41 @@ class ConsoleSink:
         """See `Sink.close`."""
 
 
-def table_of(title: str, rows: Sequence[Mapping[str, str]], own: Collection[str], width: int) -> Table:
-    """A table of changes for a terminal: no value is cut, those of the source's columns stay in one line.
+def shown_rows(
+    title: str, rows: Sequence[Mapping[str, str]], own: Collection[str], width: int
+) -> Table | Text:
+    """Changes for a terminal, no value cut: a table, or `name=value` where it would be too narrow to be read.
 
     Args:
         title: the title.
         rows: the changes' columns by name; each has the same.
-        own: names of the source's columns.
+        own: names of the source's columns: in a table, their values stay in one line.
         width: columns of the terminal.
     """
-    shown = Table(title=Text(printable(title)), title_justify="left")
     widths = {name: max(map(len, (printable(name), *(row[name] for row in rows)))) for name in rows[0]}
-    # each column takes three more for its border and padding, and at least one
-    fits = sum(widths[name] if name in own else 1 for name in widths) + 3 * len(widths) + 1 <= width
+    least = sum(needed if name in own else min(needed, _FOLDED) for name, needed in widths.items())
+    if least + 3 * len(widths) + 1 > width:  # each column takes three more for its border and padding
+        return Text("\n".join([printable(title), *_pairs(rows, width)]), overflow="fold")
+    shown = Table(title=Text(printable(title)), title_justify="left")
     for name in widths:
-        shown.add_column(Text(printable(name)), no_wrap=fits and name in own, overflow="fold")
+        shown.add_column(Text(printable(name)), no_wrap=name in own, overflow="fold")
     for row in rows:
         shown.add_row(*map(Text, row.values()))
     return shown
+
+
+def _pairs(rows: Sequence[Mapping[str, str]], width: int) -> Iterator[str]:
+    """The lines of rows: a row begins a line, and those that it goes on in are indented."""
+    for row in rows:
+        line = ""
+        for name, text in row.items():
+            pair = f"{printable(name)}={text}"
+            if line and len(line) + 2 + len(pair) > width:
+                yield line
+                line = ""
+                pair = f"  {pair}"
+            line += f"  {pair}" if line else pair
+        yield line
 
 
 def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:
