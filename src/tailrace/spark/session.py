@@ -135,10 +135,9 @@ class StartingSession:
         """Start the JVM, unless this process has one."""
         if not launch.is_running():
             # the fork server is found by the script that `local_python` writes
-            forks = os.environ["PYSPARK_PYTHON"] == local_python() != sys.executable
-            self._jvm = launch.begin(
-                self._conf, self._environment, self._log_file, forks=forks and fork_server.is_available()
-            )
+            python = self._conf.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
+            forks = fork_server.is_available() and python == local_python() != sys.executable
+            self._jvm = launch.begin(self._conf, self._environment, self._log_file, forks=forks)
 
     def session(self) -> SparkSession:
         """The session.
