@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.config.model import Pipeline
-    from tailrace.verify.portion import Portion
+    from tailrace.verify.portion import ComparedPart
 
 #: Exit code if a row differs.
 EXIT_DIFFERENT = 1
@@ -147,7 +147,7 @@ def repair(
         raise SystemExit(EXIT_DIFFERENT)
 
 
-def _portion(keys: str | None, sample: str | None) -> Portion | None:
+def _portion(keys: str | None, sample: str | None) -> ComparedPart | None:
     """The part of the rows that options ask for."""
     from tailrace.verify.portion import Keys, Sample  # noqa: PLC0415 - needs Arrow
 

@@ -74,7 +74,7 @@ class RangeRead:
         return cls(KeyRange(after, end), upto, value["done"], Checksums.from_bytes(kept), kept)
 
 
-class Kept:
+class KeptComparison:
     """What is kept of a comparison.
 
     Args:

@@ -125,7 +125,7 @@ def limited(rows: Iterable[pa.RecordBatch], only: KeyRanges | None) -> Iterator[
     return iter(rows) if only is None else map(only.of, rows)
 
 
-class Portion(Protocol):
+class ComparedPart(Protocol):
     """Says which part of tables is compared."""
 
     def ranges(self, source: Source, table: TableSchema, estimated_rows: int) -> tuple[Range, ...]:
@@ -166,11 +166,11 @@ class Keys:
         return f"keys {'' if self.first is None else self.first}..{'' if self.last is None else self.last}"
 
     def ranges(self, source: Source, table: TableSchema, estimated_rows: int) -> tuple[Range, ...]:  # noqa: ARG002
-        """See Portion."""
+        """See ComparedPart."""
         return ((self.first, self.last),)
 
     def rows(self, estimated_rows: int) -> int:
-        """See Portion: no key has more than one row, where it has one column."""
+        """See ComparedPart: no key has more than one row, where it has one column."""
         if self.first is None or self.last is None:
             return estimated_rows
         return min(estimated_rows, self.last - self.first + 1)
@@ -204,11 +204,11 @@ class Sample:
         return f"a sample of {self.percent:g} %"
 
     def rows(self, estimated_rows: int) -> int:
-        """See Portion."""
+        """See ComparedPart."""
         return max(1, round(estimated_rows * self.percent / 100))
 
     def ranges(self, source: Source, table: TableSchema, estimated_rows: int) -> tuple[Range, ...]:
-        """See Portion: windows of as many rows each, one in each part of the numbers in use.
+        """See ComparedPart: windows of as many rows each, one in each part of the numbers in use.
 
         The source is asked for about 64 keys, and for each window's end.
         """

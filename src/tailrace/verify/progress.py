@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from tailrace.enumerator.snapshot import KeyRange
 from tailrace.pipeline.progress import Rate, TableView
 from tailrace.pipeline.view import short, table_bars, time_left
 
-if TYPE_CHECKING:
-    from tailrace.verify.source import SourceTable
 
-
-class Progress:
+class ReadProgress:
     """Hears, from any thread, of the source's rows that are read. This one does nothing about it."""
 
     def begin(self, tables: Mapping[str, tuple[int, int]]) -> None:
@@ -36,18 +31,10 @@ class Progress:
         """A part of a table was read to its end."""
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = ReadProgress()
 
 
-def by_table(parts: Sequence[tuple[SourceTable, KeyRange]]) -> dict[str, tuple[int, int]]:
-    """For each table of `parts` its estimated number of rows, and the number of its parts."""
-    names = [str(table.schema.id) for table, _ in parts]
-    return {
-        name: (table.estimated_rows, names.count(name)) for name, (table, _) in zip(names, parts, strict=True)
-    }
-
-
-class ComparisonView(Progress):
+class ComparisonView(ReadProgress):
     """Shows how far a comparison is, if the console is a terminal; a context manager."""
 
     def __init__(self, console: Console) -> None:
@@ -71,7 +58,7 @@ class ComparisonView(Progress):
             self._live.stop()
 
     def begin(self, tables: Mapping[str, tuple[int, int]]) -> None:
-        """See Progress."""
+        """See ReadProgress."""
         now_s = time.monotonic()
         with self._lock:
             self._rate.start(now_s)
@@ -81,7 +68,7 @@ class ComparisonView(Progress):
                 self._parts[name] = parts
 
     def read(self, table: str, rows: int) -> None:
-        """See Progress."""
+        """See ReadProgress."""
         now_s = time.monotonic()
         with self._lock:
             self._tables[table].rows += rows
@@ -89,7 +76,7 @@ class ComparisonView(Progress):
             self._rate.add(rows, now_s)
 
     def ended(self, table: str) -> None:
-        """See Progress."""
+        """See ReadProgress."""
         with self._lock:
             self._parts[table] -= 1
             self._tables[table].done = not self._parts[table]

@@ -45,12 +45,12 @@ from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums, Shards
 from tailrace.verify.comparable import shows_earlier
 from tailrace.verify.compare import Differences, compare
-from tailrace.verify.kept import Kept, RangeRead
-from tailrace.verify.portion import KeyRanges, Portion, holds_numbers, key_ranges
-from tailrace.verify.progress import NO_PROGRESS, Progress, by_table
+from tailrace.verify.kept import KeptComparison, RangeRead
+from tailrace.verify.portion import ComparedPart, KeyRanges, holds_numbers, key_ranges
+from tailrace.verify.progress import NO_PROGRESS, ReadProgress
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
-from tailrace.verify.source import PAGE_ROWS, Reader, SourceTable, ranges
+from tailrace.verify.source import PAGE_ROWS, Reader, SourceTable, by_table, ranges
 from tailrace.verify.tables import Routing, tables_by_target
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
@@ -70,8 +70,8 @@ def verify(
     limits: SourceOptions | None = None,
     settled: bool = False,
     patience_s: float = 5.0,
-    progress: Progress = NO_PROGRESS,
-    portion: Portion | None = None,
+    progress: ReadProgress = NO_PROGRESS,
+    portion: ComparedPart | None = None,
     resume: bool | None = None,
 ) -> Report:
     """Compare every target of `pipeline` with its source.
@@ -120,7 +120,7 @@ def verify(
             "compare anew, without --resume",
             code="TR-8112",
         )
-    interrupted = Kept.batch(pipeline.checkpoint) if resume else None
+    interrupted = KeptComparison.batch(pipeline.checkpoint) if resume else None
 
     def opened() -> tuple[ComparedTargets, PlannedBatch]:
         def last() -> PlannedBatch:
@@ -154,10 +154,10 @@ def verify(
         targets, last = opened()
         stack.callback(targets.close)
         end = StreamOffset.from_json(last.end)
-        kept: Kept | None = None
+        kept: KeptComparison | None = None
         if is_kept:
             with suppress(OSError):  # who may not write there compares all the same, and does not go on
-                kept = Kept(pipeline.checkpoint, last, is_new=not resume)
+                kept = KeptComparison(pipeline.checkpoint, last, is_new=not resume)
         if interrupted is not None:
             _require_log(source, end, last)
         by_target, skipped = tables_by_target(
@@ -318,7 +318,7 @@ class _Comparison:
         key = tuple(by_name[k.lower()] for k in tables[0].key)
         return cls(name, tables, target, columns, key, tuple(absent))
 
-    def of_part(self, portion: Portion, source: Source) -> _Comparison:
+    def of_part(self, portion: ComparedPart, source: Source) -> _Comparison:
         """The same of a part of the rows.
 
         Raises:

@@ -28,8 +28,8 @@ from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.verify.checksum import Checksums, rows_in
-from tailrace.verify.kept import Kept, RangeRead
-from tailrace.verify.progress import Progress
+from tailrace.verify.kept import KeptComparison, RangeRead
+from tailrace.verify.progress import ReadProgress
 
 #: Rows of one SELECT: bounds the memory of a reader.
 PAGE_ROWS = 50_000
@@ -98,6 +98,14 @@ def ranges(source: Source, table: SourceTable, most: int) -> list[KeyRange]:
     return [*found, KeyRange(after, None)]
 
 
+def by_table(parts: Sequence[tuple[SourceTable, KeyRange]]) -> dict[str, tuple[int, int]]:
+    """For each table of `parts` its estimated number of rows, and the number of its parts."""
+    names = [str(table.schema.id) for table, _ in parts]
+    return {
+        name: (table.estimated_rows, names.count(name)) for name, (table, _) in zip(names, parts, strict=True)
+    }
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads key ranges as of one position.
@@ -116,11 +124,11 @@ class Reader:
     options: SourceOptions
     as_of: Any
     stopping: threading.Event
-    progress: Progress
+    progress: ReadProgress
     pace: SnapshotPace | None = None
     page_rows: int = PAGE_ROWS
     keeps_times: bool = False
-    kept: Kept | None = None
+    kept: KeptComparison | None = None
     _lock: threading.Lock = default(default_factory=threading.Lock)
 
     def checksums(

@@ -11,15 +11,15 @@ from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import StateError
 from tailrace.model.split import Key
 from tailrace.spark.checkpoint import PlannedBatch
-from tailrace.verify.kept import Kept, RangeRead
+from tailrace.verify.kept import KeptComparison, RangeRead
 
 BATCH = PlannedBatch(7, {"log": {"pos": 1}}, committed=True)
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 PLAN = [KeyRange(None, (5, {"b": "00"})), KeyRange((5, {"b": "00"}), None)]
 
 
-def begun(path: Path, now: list[float], *, is_new: bool) -> tuple[Kept, list[RangeRead]]:
-    kept = Kept(str(path), BATCH, is_new=is_new, clock=lambda: now[0])
+def begun(path: Path, now: list[float], *, is_new: bool) -> tuple[KeptComparison, list[RangeRead]]:
+    kept = KeptComparison(str(path), BATCH, is_new=is_new, clock=lambda: now[0])
     return kept, kept.ranges("s.t", COLUMNS, ["id"], lambda: PLAN)
 
 
@@ -40,7 +40,7 @@ def test_ranges_go_on_with_the_checksums_of_what_was_read(tmp_path: Path) -> Non
     now[0] += 60
     kept.read("s.t", second, (6, {"b": "00"}))
     add(second, 7)
-    assert Kept.batch(str(tmp_path)) == BATCH
+    assert KeptComparison.batch(str(tmp_path)) == BATCH
     _, (one, two) = begun(tmp_path, now, is_new=False)
     assert (one.sums.rows, one.rest, one.done) == (2, KeyRange(upto, PLAN[0].upto), False)
     assert (two.sums.rows, two.rest, two.done) == (1, KeyRange((6, {"b": "00"}), None), False)
@@ -62,18 +62,18 @@ def test_a_table_is_noted_every_few_seconds_and_when_all_is_read(tmp_path: Path)
 def test_a_table_with_other_columns_is_read_anew(tmp_path: Path) -> None:
     kept, (first, _) = begun(tmp_path, [0.0], is_new=True)
     kept.read("s.t", first, None)
-    again = Kept(str(tmp_path), BATCH, is_new=False)
+    again = KeptComparison(str(tmp_path), BATCH, is_new=False)
     other = COLUMNS.append(pa.field("w", pa.int8()))
     assert not any(part.done for part in again.ranges("s.t", other, ["id"], lambda: PLAN))
 
 
 def test_nothing_is_kept_of_a_comparison_that_has_ended_or_is_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="no comparison to go on with"):
-        Kept.batch(str(tmp_path))
+        KeptComparison.batch(str(tmp_path))
     kept, (first, _) = begun(tmp_path, [0.0], is_new=True)
     kept.read("s.t", first, None)
     _, found = begun(tmp_path, [0.0], is_new=True)
     assert not any(part.done for part in found)
     kept.forget()
     with pytest.raises(StateError, match="no comparison to go on with"):
-        Kept.batch(str(tmp_path))
+        KeptComparison.batch(str(tmp_path))

@@ -23,8 +23,8 @@ from tailrace.sources import registry
 from tailrace.sources.base import Activity, Page
 from tailrace.spark.checkpoint import PlannedBatch
 from tailrace.verify.checksum import Checksums, Shards
-from tailrace.verify.kept import Kept
-from tailrace.verify.progress import NO_PROGRESS, Progress
+from tailrace.verify.kept import KeptComparison
+from tailrace.verify.progress import NO_PROGRESS, ReadProgress
 from tailrace.verify.run import _columns_of
 from tailrace.verify.source import Reader, SourceTable, as_stored
 from tests.support.changes import BIGINT, INT, TEXT, table
@@ -136,7 +136,7 @@ def test_reader_goes_on_behind_the_last_page_that_was_read(
     columns = source.columns
     options = parse_options({"url": "mysql://h", "user": "u", "tables": "s.t"})
 
-    class Counted(Progress):
+    class Counted(ReadProgress):
         def __init__(self, most: int) -> None:
             self.most, self.rows = most, 0
 
@@ -146,7 +146,7 @@ def test_reader_goes_on_behind_the_last_page_that_was_read(
                 raise InterruptedError
 
     def checksums(progress: Counted, *, is_new: bool) -> Checksums:
-        kept = Kept(str(tmp_path), batch, is_new=is_new, clock=lambda: next(clock))
+        kept = KeptComparison(str(tmp_path), batch, is_new=is_new, clock=lambda: next(clock))
         reader = Reader(options, {}, threading.Event(), progress, kept=kept)
         (part,) = kept.ranges(str(numbers.id), columns, ["id"], lambda: [KeyRange(None, None)])
         return reader.checksums(source, part, columns, ["id"])
