@@ -125,10 +125,11 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
     gtids = GtidSet.parse(position.gtids).of(options.gtid_sources)
     deadline = time.monotonic() + options.retry_timeout_ms / 1000
     while True:
+        is_behind = _is_behind(options, gtids)  # asked first: it may catch up at any moment
         try:
             found = position_by_gtids(options, gtids, options.gtid_sources)
         except StateError as error:  # a replica may still apply the missing ones
-            if not _is_behind(options, gtids) or time.monotonic() > deadline:
+            if not is_behind or time.monotonic() > deadline:
                 raise StateError(
                     f"the stream cannot continue here: {error.message}",
                     "; ".join(filter(None, (changed.message, changed.detail, error.detail))),
