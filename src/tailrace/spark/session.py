@@ -97,10 +97,6 @@ _CONF: dict[str, str] = {
 _RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # Spark's default asks, by a process `readlink`, whether each of the two names of a renaming is a link
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
 }
 
 _DELTA_CONF: dict[str, str] = {

@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -32,6 +32,7 @@ from tailrace.errors import StateError
 from tailrace.model.table import TableSchema
 from tailrace.sinks.iceberg.catalog import answered, open_catalog
 from tailrace.sinks.iceberg.columns import held_columns, without_ids
+from tailrace.sinks.iceberg.file_rows import file_rows
 from tailrace.sinks.iceberg.names import former_identifier, identifier
 from tailrace.sinks.iceberg.sink import BATCH
 from tailrace.spark.arrow_schema import arrow_schema
@@ -83,17 +84,12 @@ class IcebergFiles:
         reader = ArrowScan(self.metadata, self.io, self.schema.select(*read.names), AlwaysTrue())
         for batch in parts:
             for scan in batch.column(0).to_pylist():
-                for rows in self._file(reader, pickle.loads(scan)):  # noqa: S301 - of the driver
+                for rows in file_rows(reader, self.io, pickle.loads(scan)):  # noqa: S301 - of the driver
                     arrays = [rows.column(field.name).cast(field.type) for field in read]
                     found = pa.RecordBatch.from_arrays(arrays, schema=read)
                     if self.shards is not None:
                         found = self.shards.of(found)
                     yield found.select(columns.names)
-
-    def _file(self, reader: ArrowScan, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        """The rows of a file. `ArrowScan.to_record_batches` would hold all of them (pyiceberg 0.12)."""
-        deletes = _read_all_delete_files(self.io, [task])
-        return reader._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001
 
 
 def table_version(

@@ -1,4 +1,4 @@
-"""A commit that replaces data files and changes no row: the one private class of pyiceberg that we use.
+"""A commit that replaces data files and changes no row, by a private class of pyiceberg.
 
 pyiceberg's public API has no such commit: `update_snapshot().overwrite()` notes `overwrite`, at which a
 streaming reader stops. So `_OverwriteFiles` is subclassed here, and nowhere else. `pyproject.toml` bounds

@@ -14,6 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tailrace.private import make_private_directory
+
+#: The directory that sinks keep their own files in.
+_OWN = "_tailrace"
+
 
 class Scratch:
     """The directories of a sink.
@@ -35,15 +40,18 @@ class Scratch:
         if self._own is not None:
             return
         self._own = self._root / f"{lease}-{uuid.uuid4().hex[:12]}"
+        self._parents()[-1].parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self._root)
         with suppress(FileNotFoundError):
             for entry in self._root.iterdir():
                 if not lease or _lease_of(entry.name) <= lease:
                     with suppress(FileNotFoundError):
                         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        make_private_directory(self._own)
 
     @contextmanager
     def directory(self, name: str) -> Iterator[str]:
-        """A directory for a step; the first who writes a file to it creates it.
+        """A directory for a step, within one of this user's alone; the first who writes to it creates it.
 
         Args:
             name: tells it from others of the sink that exist at the same time.
@@ -56,11 +64,18 @@ class Scratch:
             shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove what is left, and the root, if it is empty."""
+        """Remove what is left, and the root with those of our own above it, as far as they are empty."""
         if self._own is not None:
             shutil.rmtree(self._own, ignore_errors=True)
             with suppress(OSError):
-                self._root.rmdir()
+                for directory in self._parents():
+                    directory.rmdir()
+
+    def _parents(self) -> list[Path]:
+        """The root, and the directories above it up to the one that sinks keep their own files in."""
+        above = [self._root, *self._root.parents]
+        names = [path.name for path in above]
+        return above[: names.index(_OWN) + 1] if _OWN in names else above[:1]
 
 
 def _lease_of(name: str) -> int:

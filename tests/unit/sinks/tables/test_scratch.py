@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tailrace.sinks.tables.scratch import Scratch
 
 
@@ -56,8 +58,22 @@ def test_process_without_a_lease_removes_everything(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     scratch = opened(root, 0)
-    assert not list(root.iterdir())
+    (own,) = root.iterdir()
+    assert not list(own.iterdir())
     with scratch.directory("merging/shop.t/keys") as directory:
         path = put(directory)
         scratch.begin(0)
         assert path.exists(), "it begins once"
+
+
+@pytest.mark.parametrize("name", ["lake/_tailrace/staging/q", "db.tailrace"])
+def test_directories_are_private_and_go_with_the_last_one(tmp_path: Path, name: str) -> None:
+    scratch = Scratch(str(tmp_path / "data" / name))
+    scratch.begin(1)
+    with scratch.directory("a") as directory:
+        Path(directory).mkdir()
+        own = [Path(directory).parent, tmp_path / "data" / name, *(tmp_path / "data").glob("lake/_tailrace")]
+        assert {path.stat().st_mode & 0o777 for path in own} == {0o700}
+        assert (tmp_path / "data").stat().st_mode & 0o777 == tmp_path.stat().st_mode & 0o777 | 0o755
+    scratch.close()
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] in (["data"], ["data", "data/lake"])
