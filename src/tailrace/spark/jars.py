@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from tailrace.cache import cache_dir
+from tailrace.cache import cache_dir, locked
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
 from tailrace.pinned import verify
@@ -43,18 +43,23 @@ def cached_jars(
     """
     home = cache_dir(name)
     downloaded, verified = home / "complete", home / "verified"
-    if not downloaded.exists():
-        _download(home, packages, without)
-        downloaded.touch()
-    jars = sorted((home / "jars").glob("*.jar"))
-    if pinned and not verified.exists():
-        try:
-            verify(name, jars)
-        except ConfigError:
-            shutil.rmtree(home)
-            raise
-        verified.touch()
-    return jars
+    if not downloaded.exists() or (pinned and not verified.exists()):
+        with locked(name):  # the resolver's own files are for one process at a time
+            if not downloaded.exists():
+                _download(home, packages, without)
+                downloaded.touch()
+            if pinned and not verified.exists():
+                try:
+                    verify(name, _jars(home))
+                except ConfigError:
+                    shutil.rmtree(home)
+                    raise
+                verified.touch()
+    return _jars(home)
+
+
+def _jars(home: Path) -> list[Path]:
+    return sorted((home / "jars").glob("*.jar"))
 
 
 def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> None:
