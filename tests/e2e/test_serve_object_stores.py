@@ -134,7 +134,13 @@ def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
     (status,) = api.get(f"{name}/status").values()
     assert [one["name"] for one in status["tables"]] == [table]
     api.get(f"{name}/sample")
-    wait_until(lambda: [one["table"] for one in api.get(f"{name}/sample")] == [table], 60)
+
+    def is_sampled() -> bool:
+        lake.shop.server.execute(f"UPDATE {table} SET n = n + 1 WHERE id = 3")
+        return [one["table"] for one in api.get(f"{name}/sample")] == [table]
+
+    wait_until(is_sampled, 60)
+    wait_until(lambda: not lake.difference(), 120)
     # both subscriptions read the table, and neither sees this
     lake.shop.server.execute("SET sql_log_bin = 0", f"UPDATE {table} SET n = n + 77 WHERE id = 7")
     job = json.loads(tailrace("verify", name, "--json", code=1))
