@@ -40,7 +40,7 @@ from tailrace.sinks.tables.staging import StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
-from tailrace.spark.checkpoint import Directory, absolute
+from tailrace.spark.checkpoint import Directory, absolute, is_local
 from tailrace.spark.sql import OwnSessions
 
 #: From this many tables on, all of a batch are written by one Spark job.
@@ -357,7 +357,8 @@ class DeltaSink:
         """The stream's tables; those with pending changes are opened."""
         sessions = OwnSessions(session)
         batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream))
-        self._scratch.begin(stream.lease)  # it has the stream's newest lease: `Batches` has refused others
+        if is_local(self._path):  # it has the stream's newest lease: `Batches` has refused others
+            self._scratch.begin(stream.lease)
         tables = _Tables(
             self._settings,
             self._layout,

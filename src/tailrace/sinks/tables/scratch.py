@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tailrace.private import make_private_directory
+from tailrace.spark.checkpoint import is_local
 
 #: The directory that sinks keep their own files in.
 _OWN = "_tailrace"
@@ -24,10 +25,12 @@ class Scratch:
     """The directories of a sink.
 
     Args:
-        root: below which they are, on a file system of this machine, or a mounted one.
+        root: below which they are, on a file system of this machine, or a mounted one; a URI is none, and
+            may not be begun.
     """
 
     def __init__(self, root: str) -> None:
+        self._is_local = is_local(root)
         self._root = Path(root)
         self._own: Path | None = None
 
@@ -39,6 +42,7 @@ class Scratch:
         """
         if self._own is not None:
             return
+        assert self._is_local, f"{self._root} is in an object store"
         self._own = self._root / f"{lease}-{uuid.uuid4().hex[:12]}"
         self._parents()[-1].parent.mkdir(parents=True, exist_ok=True)
         make_private_directory(self._root)

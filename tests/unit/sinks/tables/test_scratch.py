@@ -9,7 +9,7 @@ import pytest
 from tailrace.sinks.tables.scratch import Scratch
 
 
-def opened(root: Path, lease: int) -> Scratch:
+def opened(root: Path | str, lease: int) -> Scratch:
     scratch = Scratch(str(root))
     scratch.begin(lease)
     return scratch
@@ -77,3 +77,12 @@ def test_directories_are_private_and_go_with_the_last_one(tmp_path: Path, name: 
         assert (tmp_path / "data").stat().st_mode & 0o777 == tmp_path.stat().st_mode & 0o777 | 0o755
     scratch.close()
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] in (["data"], ["data", "data/lake"])
+
+
+def test_place_in_an_object_store_does_not_become_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError):
+        opened("s3://lake/tables/_tailrace/staging", 1)
+    assert not list(tmp_path.iterdir())
