@@ -153,6 +153,7 @@ def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
     wait_until(lambda: table in tailrace("offsets", "show", name), 60)
     lake.shop.server.execute(f"UPDATE {table} SET n = n + 1 WHERE id < 50")
     tailrace("resume", name, table)
+    wait_until(lambda: table not in tailrace("offsets", "show", name), 120)
     tailrace("resync", name, table)
     wait_until(lambda: not lake.difference(), 120)
     history = json.loads(tailrace("offsets", "history", name, "--json"))

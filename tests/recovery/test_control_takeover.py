@@ -128,9 +128,8 @@ def test_pipeline_is_handed_over_by_a_server_that_is_asked_to_end_and_paused(
                 server.close()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_targets_are_exact_after_minutes_of_faults(
     seed: int, shop: Shop, database: ControlDatabase, tmp_path: Path
 ) -> None:
