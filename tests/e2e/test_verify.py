@@ -24,7 +24,7 @@ from tailrace.verify import kept, run
 from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.portion import Keys, Sample
-from tailrace.verify.progress import Progress
+from tailrace.verify.progress import ReadProgress
 from tailrace.verify.repair import compared, requested
 from tailrace.verify.report import Report, print_report
 from tailrace.verify.run import verify
@@ -74,7 +74,7 @@ def run_once(pipeline: Pipeline, spark: SparkSession) -> None:
         sink.close()
 
 
-class _Noted(Progress):
+class _Noted(ReadProgress):
     """Rows that were read, and parts of tables that are not done, by table."""
 
     def __init__(self) -> None:
@@ -318,7 +318,7 @@ def test_part_of_the_keys_is_compared_on_both_sides_and_nothing_is_said_of_other
         assert "a sample of 30 %" in printed(report, show_values=False)
 
 
-class _Interrupted(Progress):
+class _Interrupted(ReadProgress):
     """Ends a comparison after some rows."""
 
     def __init__(self, rows: int) -> None:
