@@ -132,6 +132,12 @@ def test_server_reaches_each_subscription_in_its_own_store(
 def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
     """Everything that is asked of one subscription."""
     name, table, tailrace, api = lake.name, lake.table, server.run, server
+
+    def state() -> str:
+        (status,) = api.get(f"{name}/status").values()
+        (found,) = status["tables"]
+        return str(found["state"])
+
     (status,) = api.get(f"{name}/status").values()
     assert [one["name"] for one in status["tables"]] == [table]
     api.get(f"{name}/sample")
@@ -150,10 +156,10 @@ def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
     assert (job["state"], job["result"]["differences"]) == ("done", 0), json.dumps(job)
     wait_until(lambda: not lake.difference(), 120)
     tailrace("park", name, table)
-    wait_until(lambda: table in tailrace("offsets", "show", name), 60)
+    wait_until(lambda: state() == "parked", 60)
     lake.shop.server.execute(f"UPDATE {table} SET n = n + 1 WHERE id < 50")
     tailrace("resume", name, table)
-    wait_until(lambda: table not in tailrace("offsets", "show", name), 120)
+    wait_until(lambda: state() != "parked", 120)
     tailrace("resync", name, table)
     wait_until(lambda: not lake.difference(), 120)
     history = json.loads(tailrace("offsets", "history", name, "--json"))
