@@ -1,5 +1,7 @@
 """All figures in one run on one server: `python -m bench` (`make bench`); `--smoke` for a quick look.
 
+starts     `tailrace run` until its first row, and with nothing to do
+small-tables  100 tables of one row each into Delta
 snapshot   SELECT of a table drained raw, against Spark's noop sink in shapes cells and row
 bulk       the binary log drained raw, against the same: 1000-row transactions
 single     the same with single-row transactions
@@ -10,6 +12,9 @@ peers      Debezium, Flink CDC, mysql-binlog-connector-java, mysql-replication b
 latency    commit to foreachBatch at two rates
 replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source; Flink CDC
            with Flink's JDBC connector beside the one into PostgreSQL
+verification  a Delta table compared with its source
+scale      cost of a row and memory as a table grows
+topics     the log into Kafka, exactly once; Debezium with a producer
 lakes      a change log appended to Delta and Iceberg, a burst brought into a large Delta table
 memory     peak resident sets with a large table and a huge transaction
 """
@@ -19,11 +24,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from bench import plot, report, spark_runs
+from bench import plot, report
+from bench.report import Figure
 from bench.run import SECTIONS, Bench
 from bench.servers import running
+from bench.targets import judged
 from bench.works import SNAPSHOT, WORKS
 
 
@@ -35,11 +43,12 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="tailrace-bench-") as scratch,
         running(given.url, given.port) as server,
     ):
-        spark = spark_runs.session(Path(scratch))
-        bench = Bench(server, spark, given, Path(scratch))
+        begun = time.monotonic()
+        bench = Bench(server, given, Path(scratch))
         bench.run()
-        spark.stop()
+        minutes = (time.monotonic() - begun) / 60
     if not given.smoke and set(given.only) == set(SECTIONS):
+        bench.figures.append(judged(Figure("whole run", "make bench", minutes, "minutes")))
         report.write(bench.figures, {**facts, "rows": given.rows, "repetitions": given.repeat})
         plot.write(bench.figures)
     return 1 if any(figure.met is False for figure in bench.figures if figure.section == "memory") else 0

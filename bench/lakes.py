@@ -28,8 +28,6 @@ from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
 
-#: Least changes per second of an appended change log.
-APPENDED = 400_000
 #: What a backlog is read with: a batch costs a commit and a Spark job, however small it is.
 _BATCH = "256m"
 #: Events of the burst per row of the table.
@@ -54,19 +52,17 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
         startingPosition=f"file:{part.file}:{part.start}",
         maxBytesPerTrigger=_BATCH,
     )
-    for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run
+    # the JVM compiles for most of the first run
+    for name, how in (("Delta", ""), ("Delta", ""), ("Delta", ", JVM warm"), ("Iceberg", "")):
         with tempfile.TemporaryDirectory() as path:
             sink = _changelog(name, path)
             run, _ = _run(sink, spark, options, Path(path))
         rate = part.events / run.stream_s
-        least = APPENDED if name == "Delta" else None
         yield Figure(
             f"lake, change log, {part.events:,} events",
-            f"appended to {name}",
+            f"appended to {name}{how}",
             rate,
             "rows/s",
-            target="" if least is None else f"≥ {least:,} rows/s",
-            met=None if least is None else rate >= least,
             cpu_s=dict(run.usage.cpu_s),
             peak_rss_mb=dict(run.usage.peak_rss_mb),
             notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
@@ -98,11 +94,11 @@ def _burst(
         yield Figure(
             f"lake, upsert, burst of {events:,} events into {rows:,} rows",
             f"until the table is current, {how}",
-            seconds,
-            "s",
+            events / seconds,
+            "events/s",
             cpu_s=dict(run.usage.cpu_s),
             peak_rss_mb=dict(run.usage.peak_rss_mb),
-            notes={"batches": run.batches, "received after, s": run.stream_s, "events/s": events / seconds},
+            notes={"batches": run.batches, "received after, s": run.stream_s, "seconds": seconds},
         )
         table = f"delta.`{path}/lake/{data.DATABASE}.items`"
         sums = "COUNT(*), SUM(id), SUM(quantity), SUM(price), COUNT(note)"

@@ -10,7 +10,7 @@ import multiprocessing
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,16 +30,18 @@ class Latency:
     Args:
         rate: transactions per second that were really made.
         events: how many were measured.
-        p50_ms, p99_ms, max_ms: over all of them.
+        lags_ms: of each, ascending.
         batch_s: median duration of a batch, with the sink's collecting of the rows.
     """
 
     rate: float
     events: int
-    p50_ms: float
-    p99_ms: float
-    max_ms: float
+    lags_ms: Sequence[float]
     batch_s: float
+
+    def part_ms(self, part: float) -> float:
+        """The lag that this part of them does not exceed."""
+        return self.lags_ms[min(int(len(self.lags_ms) * part), len(self.lags_ms) - 1)]
 
 
 def measure(
@@ -90,9 +92,7 @@ def measure(
     return Latency(
         (len(measured) - 1) / span,
         len(measured),
-        lags[len(lags) // 2],
-        lags[int(len(lags) * 0.99)],
-        lags[-1],
+        lags,
         sorted(durations)[len(durations) // 2],
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,24 +22,20 @@ LIMITS_MB = {"source process": 400, "python worker": 800}
 SHAPES = ("cells", "row")
 
 
-def measure(server: Server, spark: SparkSession, table_rows: int, transaction_bytes: int) -> list[Figure]:
+def measure(server: Server, spark: SparkSession, table_rows: int, transaction_bytes: int) -> Iterator[Figure]:
     """Peak memory of each role: `items`, which holds `table_rows` rows, and a huge transaction."""
     connection = server.connect()
-    figures = []
     for shape in SHAPES:
         run = spark_runs.tailrace(spark, server.options("items", shape))
         assert run.rows == table_rows, f"{run.rows} of {table_rows} rows came through"
-        figures.append(_figure(f"table of {table_rows:,} rows, {shape}", run))
-        report.show(figures[-1])
+        yield _figure(f"table of {table_rows:,} rows, {shape}", run)
     part = data.one_transaction(connection, transaction_bytes)
     for shape in SHAPES:
         start = f"file:{part.file}:{part.start}"
         run = spark_runs.tailrace(spark, server.options("huge", shape, startingPosition=start))
         assert run.rows == part.events, f"{run.rows} of {part.events} events came through"
-        figures.append(_figure(f"transaction of {part.size / 1e6:.0f} MB, {shape}", run))
-        report.show(figures[-1])
+        yield _figure(f"transaction of {part.size / 1e6:.0f} MB, {shape}", run)
     data.execute(connection, "TRUNCATE TABLE huge")
-    return figures
 
 
 def _figure(name: str, run: spark_runs.Run) -> Figure:
@@ -69,7 +66,9 @@ def main() -> int:
         data.prepare(connection)
         data.fill_items(connection, given.rows)
         spark = spark_runs.session(Path(scratch))
-        figures = measure(server, spark, given.rows, given.megabytes * 1_000_000)
+        figures = list(measure(server, spark, given.rows, given.megabytes * 1_000_000))
+        for figure in figures:
+            report.show(figure)
         spark.stop()
     return 0 if all(figure.met for figure in figures) else 1
 

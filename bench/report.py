@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Figure:
         met: whether it is reached, None where there is no target.
         cpu_s: CPU seconds by role, of the median repetition.
         peak_rss_mb: largest resident set of a process by role, over all repetitions.
-        notes: what else is worth knowing, by name.
+        notes: what else is worth knowing, by name; `missed because`: why a target is missed.
         system: what is compared with others in the plot, "" for what is not.
     """
 
@@ -79,7 +80,19 @@ def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:
             lines.append(f"| **{section}** | | | | | |")
         lines.append("| " + " | ".join(cells(figure)) + " |")
     about = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return "\n".join([*lines, "", f"`make bench`; {about}.", ""])
+    return "\n".join([*targets(figures), "", *lines, "", f"`make bench`; {about}.", ""])
+
+
+def targets(figures: Iterable[Figure]) -> list[str]:
+    """All targets as lines of Markdown, with the reasons of those that were missed."""
+    lines = ["| target | wanted | measured | | why |", "|---|--:|--:|:-:|---|"]
+    for figure in figures:
+        if figure.met is not None:
+            found = f"{number(figure.value)} {figure.unit}" if figure.ratio is None else f"{figure.ratio:.2f}"
+            mark, why = ("✓", "") if figure.met else ("✗", figure.notes.get("missed because", ""))
+            about = f"{figure.section}: {figure.name}"
+            lines.append(f"| {about} | {figure.target} | {found} | {mark} | {why} |")
+    return lines
 
 
 def cells(figure: Figure) -> list[str]:

@@ -17,17 +17,48 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from bench import data
 from bench.pipelines import command, pipeline_file, run
+from bench.report import Figure, show
 from bench.servers import Server, running
+from bench.targets import judged
 
 _ROWS = 100
-#: Targets, seconds.
-FIRST_ROW_S, NOTHING_S, NOTHING_CPU_S = 6.0, 6.0, 6.0
+_TABLE = "few"
+
+
+def measure(server: Server, place: Path, times: int) -> Iterator[Figure]:
+    """The figures of a table of its own.
+
+    Args:
+        server: the source.
+        place: a directory for pipelines.
+        times: runs of each kind.
+    """
+    with closing(server.connect()) as connection:
+        data.execute(
+            connection,
+            f"DROP TABLE IF EXISTS {_TABLE}",
+            f"CREATE TABLE {_TABLE} ({data.COLUMNS})",
+            f"INSERT INTO {_TABLE} {data.numbers(data.ROW, 1, _ROWS)}",
+        )
+    first = [_first_row(server, place / f"console{n}") for n in range(times)]
+    yield from _figures("first row", first)
+    lake = place / "lake"
+    file = pipeline_file(lake / "pipeline.yaml", server, {"type": "delta", "path": str(lake)}, _TABLE)
+    timed(lambda: run(file))
+    some, nothing = [], []
+    for _ in range(times):
+        with closing(server.connect()) as connection:
+            data.execute(connection, f"UPDATE {_TABLE} SET {data.UPDATE} WHERE id < 20")
+        some.append(timed(lambda: run(file)))
+        nothing.append(timed(lambda: run(file)))
+    yield from _figures("Delta, some changes", some)
+    yield from _figures("nothing to do", nothing)
 
 
 def main() -> int:
@@ -39,28 +70,15 @@ def main() -> int:
     with running(None) as server, tempfile.TemporaryDirectory() as place:
         with closing(server.connect()) as connection:
             data.prepare(connection)
-            data.fill_items(connection, _ROWS)
-        first = [_first_row(server, Path(place, f"console{n}")) for n in range(given.times)]
-        lake = Path(place, "lake")
-        file = pipeline_file(lake / "pipeline.yaml", server, {"type": "delta", "path": str(lake)})
-        timed(lambda: run(file))
-        some, nothing = [], []
-        for _ in range(given.times):
-            with closing(server.connect()) as connection, connection.cursor() as cursor:
-                cursor.execute(f"UPDATE items SET {data.UPDATE} WHERE id < 20")
-            some.append(timed(lambda: run(file)))
-            nothing.append(timed(lambda: run(file)))
-    met = [
-        _line("first row", first, FIRST_ROW_S, None),
-        _line("Delta, some changes", some, None, None),
-        _line("nothing to do", nothing, NOTHING_S, NOTHING_CPU_S),
-    ]
-    return 0 if all(met) else 1
+        figures = [judged(figure) for figure in measure(server, Path(place), given.times)]
+    for figure in figures:
+        show(figure)
+    return 1 if any(figure.met is False for figure in figures) else 0
 
 
 def _first_row(server: Server, place: Path) -> tuple[float, float]:
     """Seconds until a row is printed, and the CPU seconds of the whole run."""
-    file = pipeline_file(place / "pipeline.yaml", server, {"type": "console"})
+    file = pipeline_file(place / "pipeline.yaml", server, {"type": "console"}, _TABLE)
     cpu_s, begun = _children_cpu_s(), time.perf_counter()
     seconds = None
     with subprocess.Popen(command(file), stdout=subprocess.PIPE, text=True) as process:
@@ -86,19 +104,12 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _line(
-    name: str, found: list[tuple[float, float]], most_s: float | None, most_cpu_s: float | None
-) -> bool:
-    """Print the median; whether the targets are met."""
-    seconds = sorted(s for s, _ in found)[len(found) // 2]
-    cpu_s = sorted(c for _, c in found)[len(found) // 2]
-    met = (most_s is None or seconds <= most_s) and (most_cpu_s is None or cpu_s <= most_cpu_s)
-    target = ", ".join(
-        f"≤ {most:g} {unit}" for most, unit in ((most_s, "s"), (most_cpu_s, "CPU s")) if most is not None
-    )
-    mark = f"   {target}: {'✓' if met else '✗'}" if target else ""
-    sys.stdout.write(f"{name:20} {seconds:6.2f} s {cpu_s:6.2f} CPU s{mark}\n")
-    return met
+def _figures(name: str, found: Sequence[tuple[float, float]]) -> Iterator[Figure]:
+    """The medians of some runs: seconds, CPU seconds of all processes."""
+    for what, unit, values in zip(
+        (name, f"CPU of {name}"), ("s", "CPU s"), zip(*found, strict=True), strict=True
+    ):
+        yield Figure("starts", what, sorted(values)[len(values) // 2], unit, (min(values), max(values)))
 
 
 if __name__ == "__main__":

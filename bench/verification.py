@@ -1,9 +1,8 @@
 """How fast a target is compared with its source: `python -m bench.verification`.
 
 Table `items` is copied by `tailrace run` into Delta or Iceberg, then compared a few times in one process: the
-first time with the start of Spark's workers, then without. `--beside` has the pipeline run meanwhile, with
-100 changes a second. Prints rows per second and the CPU seconds of server, Spark and this process. Figures
-count only where the machine does nothing else.
+first time with the start of Spark's workers, then without; the fastest counts. `--beside` has the pipeline
+run meanwhile, with 100 changes a second. Figures count only where the machine does nothing else.
 """
 
 from __future__ import annotations
@@ -18,18 +17,19 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from bench import data, spark_runs
 from bench.pipelines import command, pipeline_file, run
 from bench.processes import tree_cpu_seconds
-from bench.servers import Server, running
+from bench.report import Figure, show
+from bench.servers import Server
+from bench.targets import judged
 from tailrace.config.load import load_pipeline
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
 
-#: Least rows of the source per second: alone, beside the pipeline.
-ALONE, BESIDE = 500_000, 100_000
 _CHANGES_PER_S = 100
 
 
@@ -57,6 +57,48 @@ def _written(server: Server, file: Path, rows: int) -> Iterator[None]:
             process.terminate()
 
 
+def measure(
+    server: Server, spark: SparkSession, place: Path, rows: int, times: int, *, sink: str, beside: bool
+) -> Iterator[Figure]:
+    """The figures; `items` has `rows` rows.
+
+    Args:
+        server: the source.
+        spark: the session that compares.
+        place: a directory for the pipeline.
+        rows: of the table.
+        times: comparisons.
+        sink: `delta` or `iceberg`.
+        beside: whether the pipeline runs meanwhile.
+    """
+    settings = {"type": sink, "path": f"{place}/lake", "mode": "upsert"}
+    once, on = (
+        pipeline_file(place / f"{name}.yaml", server, settings, name="verification", trigger=trigger)
+        for name, trigger in (("once", "available-now"), ("on", "continuous"))
+    )
+    run(once)
+    rates, used = [], []
+    with _written(server, on, rows) if beside else nullcontext():
+        for _ in range(times):
+            before = _cpu(server, spark)
+            begun = time.perf_counter()
+            report = verify(load_pipeline(once), spark)
+            rates.append(rows / (time.perf_counter() - begun))
+            if not report.equal:
+                print_report(report, Console(stderr=True), show_values=True)
+                sys.exit("the target differs from its source")
+            used.append({role: now - before[role] for role, now in _cpu(server, spark).items()})
+    best = rates.index(max(rates))
+    yield Figure(
+        f"verification of {rows:,} rows, {sink}",
+        "beside a running pipeline" if beside else "alone",
+        rates[best],
+        "rows/s",
+        (min(rates), max(rates)),
+        cpu_s=used[best],
+    )
+
+
 def main() -> int:
     """Fill, copy, compare; 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.verification", description=__doc__)
@@ -66,46 +108,23 @@ def main() -> int:
     parser.add_argument("--sink", choices=("delta", "iceberg"), default="delta")
     parser.add_argument("--beside", action="store_true", help="a running pipeline")
     given = parser.parse_args()
-    least = BESIDE if given.beside else ALONE
-    rates = []
-    with running(None) as server, tempfile.TemporaryDirectory() as place:
-        with closing(server.connect()) as connection:
-            data.prepare(connection)
-            data.fill_items(connection, given.rows)
-        sink = {"type": given.sink, "path": f"{place}/lake", "mode": "upsert"}
-        once, on = (
-            pipeline_file(Path(place, f"{name}.yaml"), server, sink, name="verification", trigger=trigger)
-            for name, trigger in (("once", "available-now"), ("on", "continuous"))
+    met = True
+    with spark_runs.with_items(given.rows) as (server, spark), tempfile.TemporaryDirectory() as place:
+        found = measure(
+            server, spark, Path(place), given.rows, given.times, sink=given.sink, beside=given.beside
         )
-        run(once)
-        spark = spark_runs.session(Path(place))
-        beside = _written(server, on, given.rows) if given.beside else nullcontext()
-        with beside:
-            for _ in range(given.times):
-                used = _cpu(server, spark_runs.processes(spark))
-                begun = time.perf_counter()
-                report = verify(load_pipeline(once), spark)
-                seconds = time.perf_counter() - begun
-                if not report.equal:
-                    print_report(report, Console(stderr=True), show_values=True)
-                    sys.exit("the target differs from its source")
-                rates.append(given.rows / seconds)
-                cpu = [
-                    now - before
-                    for now, before in zip(_cpu(server, spark_runs.processes(spark)), used, strict=True)
-                ]
-                sys.stdout.write(
-                    f"{seconds:7.2f} s {rates[-1]:12,.0f} rows/s   CPU s: server {cpu[0]:.2f},"
-                    f" Spark {cpu[1]:.2f}, this process {cpu[2]:.2f}\n"
-                )
-        spark.stop()
-    met = max(rates) >= least
-    sys.stdout.write(f"≥ {least:,} rows/s: {'✓' if met else '✗'}\n")
+        for figure in map(judged, found):
+            show(figure)
+            met = met and figure.met is not False
     return 0 if met else 1
 
 
-def _cpu(server: Server, spark: list[int]) -> tuple[float, float, float]:
-    return tree_cpu_seconds(server.pid or 0), sum(map(tree_cpu_seconds, spark)), time.process_time()
+def _cpu(server: Server, spark: SparkSession) -> dict[str, float]:
+    return {
+        "server": tree_cpu_seconds(server.pid or 0),
+        "Spark": sum(map(tree_cpu_seconds, spark_runs.processes(spark))),
+        "this process": time.process_time(),
+    }
 
 
 if __name__ == "__main__":

@@ -20,17 +20,6 @@ from bench.works import Made
 
 #: Server id of the first reader a peer starts; Flink's takes two more.
 _SERVER_ID = 0x7FFE_0000
-_SHARED_WORKS = ("snapshot", "bulk", "single")
-_TIMES = {
-    (peers.DEBEZIUM.name, "snapshot"): 7.0,
-    (peers.DEBEZIUM.name, "bulk"): 12.0,
-    (peers.DEBEZIUM.name, "single"): 8.0,
-    (peers.FLINK_CDC.name, "bulk"): 8.0,
-    (peers.FLINK_CDC.name, "single"): 8.0,
-    **{(peers.DEBEZIUM_JSON.name, work): 8.0 for work in _SHARED_WORKS},
-}
-#: Most of Debezium's CPU seconds per million row events.
-_CPU_SHARE = 1 / 8
 
 
 def beside(
@@ -67,8 +56,6 @@ def beside(
 
 def _reads(peer: Peer, made: Made) -> bool:
     """Whether the peer can do the work, and is wanted for it."""
-    if peer is peers.DEBEZIUM_JSON:
-        return made.work.key in _SHARED_WORKS
     return peer.snapshots or made.part is not None
 
 
@@ -101,7 +88,6 @@ def task_of(server: Server, tables: str, events: int, part: data.LogPart | None)
 
 
 def _speed(made: Made, peer: Peer, run: PeerRun, ours: Figure, server_cpu_s: float) -> Figure:
-    times = _TIMES.get((peer.name, made.work.key))
     ratio = ours.value / run.best_rate
     share = "" if run.complete else f", first {run.events / made.events:.0%}"
     return Figure(
@@ -111,11 +97,9 @@ def _speed(made: Made, peer: Peer, run: PeerRun, ours: Figure, server_cpu_s: flo
         "rows/s",
         (min(run.rate, run.warm_rate), run.best_rate),
         ratio,
-        "" if times is None else f"≥ {times:g}",
-        None if times is None else ratio >= times,
-        {"peer": run.cpu_s, "mysqld": server_cpu_s},
-        {"peer": run.peak_rss_mb},
-        {
+        cpu_s={"peer": run.cpu_s, "mysqld": server_cpu_s},
+        peak_rss_mb={"peer": run.peak_rss_mb},
+        notes={
             "events": run.events,
             "rows/s, first to last event": run.rate,
             "rows/s, later half": run.warm_rate,
@@ -130,13 +114,10 @@ def _cpu(made: Made, peer: Peer, run: PeerRun, ours: Figure) -> Figure:
     used = sum(seconds for role, seconds in ours.cpu_s.items() if role != "mysqld")
     per_million = 1e6 * used / made.events
     ratio = per_million / run.cpu_s_per_million
-    wanted = made.work.key in _SHARED_WORKS
     return Figure(
         made.section,
         f"CPU of Tailrace cells (of {peer.name}'s)",
         per_million,
         "s/million",
         ratio=ratio,
-        target=f"≤ {_CPU_SHARE:g}" if wanted else "",
-        met=ratio <= _CPU_SHARE if wanted else None,
     )
