@@ -1,20 +1,26 @@
-"""The rates beside the peers' as a picture for the docs: bars in SVG, drawn by hand, without any library.
+"""Pictures for the docs: bars in SVG, drawn by hand, without any library.
 
-`python -m bench.plot` draws it anew from `results/latest.json`.
+    peers.svg      rows per second, beside the peers'
+    cpu.svg        CPU seconds per million rows, beside the peers'
+    latency.svg    how many commits took how long to foreachBatch
+    cost.svg       CPU time of a row as its table grows
+
+`python -m bench.plot` draws them anew from `results/latest.json`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from bench import report
 from bench.report import Figure
 
-IMAGE = Path(__file__).parent.parent / "docs" / "img" / "peers.svg"
+IMAGES = Path(__file__).parent.parent / "docs" / "img"
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 860, 250, 150, 44
 _BAR, _GAP, _TITLE = 18, 6, 30
@@ -22,45 +28,112 @@ _OURS, _THEIRS, _TEXT, _PAPER = "#0b7285", "#adb5bd", "#212529", "#ffffff"
 _FONT = "font-family='system-ui, sans-serif'"
 
 
-def write(figures: Iterable[Figure]) -> None:
-    """Draw `docs/img/peers.svg`."""
-    IMAGE.parent.mkdir(parents=True, exist_ok=True)
-    IMAGE.write_text(svg(figures), encoding="utf-8")
+@dataclass(frozen=True)
+class Bar:
+    """A bar.
+
+    Args:
+        name: what stands left of it.
+        value: its length.
+        label: what stands right of it.
+        is_ours: whether it is Tailrace's.
+    """
+
+    name: str
+    value: float
+    label: str
+    is_ours: bool = True
 
 
-def svg(figures: Iterable[Figure]) -> str:
-    """A panel per section with all figures of it that belong to a system, each with a scale of its own."""
-    compared = [figure for figure in figures if figure.system]
-    panels, y = [], _TOP
-    for section, lines in groupby(compared, key=lambda figure: figure.section):
-        systems = list({figure.system: figure for figure in lines}.values())
-        panels.append(_panel(section, systems, y))
-        y += _TITLE + len(systems) * (_BAR + _GAP) + _GAP
-    heading = _label(_WIDTH / 2, 24, "Rows or row events per second (longer is better)", 15, "middle")
+def write(figures: Sequence[Figure]) -> None:
+    """Draw all pictures into `docs/img`."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for name, heading, panels in (
+        ("peers", "Rows or row events per second (longer is better)", rates(figures)),
+        ("cpu", "CPU seconds per million rows or row events (shorter is better)", cpu(figures)),
+        ("latency", "Commits by their time to foreachBatch", latencies(figures)),
+        ("cost", "CPU time of a row as its table grows", costs(figures)),
+    ):
+        (IMAGES / f"{name}.svg").write_text(svg(heading, panels), encoding="utf-8")
+
+
+def rates(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
+    """Each system's rate, by section."""
+    panels: dict[str, dict[str, Bar]] = defaultdict(dict)
+    for figure in figures:
+        if figure.system:
+            label = f"{report.number(figure.value)}/s"
+            bar = Bar(figure.system, figure.value, label, figure.system.startswith("Tailrace"))
+            panels[figure.section][figure.system] = bar
+    return {section: list(bars.values()) for section, bars in panels.items()}
+
+
+def cpu(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
+    """Each system's CPU time, without the server's, by section."""
+    panels: dict[str, dict[str, Bar]] = defaultdict(dict)
+    for figure in figures:
+        events = figure.notes.get("events")
+        if figure.system and events:
+            used = sum(seconds for role, seconds in figure.cpu_s.items() if role != "mysqld")
+            cost = 1e6 * used / events
+            bar = Bar(figure.system, cost, f"{cost:.3g} s", figure.system.startswith("Tailrace"))
+            panels[figure.section][figure.system] = bar
+    return {section: list(bars.values()) for section, bars in panels.items()}
+
+
+def latencies(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
+    """The histogram of each rate."""
+    panels = {}
+    for figure in figures:
+        counts = figure.notes.get("histogram")
+        if counts:
+            names = [*[f"≤ {bound} ms" for bound in counts][:-1], "longer"]
+            panels[figure.section] = [
+                Bar(name, count, str(count)) for name, count in zip(names, counts.values(), strict=True)
+            ]
+    return panels
+
+
+def costs(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
+    """The cost of a row, by the table's rows."""
+    bars = [
+        Bar(f"{figure.notes['rows']:,} rows", figure.value, f"{figure.value:.3g} µs")
+        for figure in figures
+        if figure.section == "cost of a row" and "rows" in figure.notes
+    ]
+    return {"snapshot to Delta": bars} if bars else {}
+
+
+def svg(heading: str, panels: Mapping[str, Sequence[Bar]]) -> str:
+    """A picture with a panel for each section, each with a scale of its own."""
+    drawn, y = [], _TOP
+    for section, bars in panels.items():
+        drawn.append(_panel(section, bars, y))
+        y += _TITLE + len(bars) * (_BAR + _GAP) + _GAP
     return "\n".join(
         [
             f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_WIDTH} {y}' role='img'>",
             f"<rect width='100%' height='100%' fill='{_PAPER}'/>",
-            heading,
-            *panels,
+            _label(_WIDTH / 2, 24, heading, 15, "middle"),
+            *drawn,
             "</svg>",
             "",
         ]
     )
 
 
-def _panel(section: str, figures: Sequence[Figure], top: float) -> str:
-    longest = max(figure.value for figure in figures)
+def _panel(section: str, bars: Sequence[Bar], top: float) -> str:
+    longest = max(bar.value for bar in bars) or 1.0
     parts = [_label(12, top + 18, section, 13, "start", weight="bold")]
-    for i, figure in enumerate(figures):
+    for i, bar in enumerate(bars):
         y = top + _TITLE + i * (_BAR + _GAP)
-        width = max((_WIDTH - _LEFT - _RIGHT) * figure.value / longest, 1)
-        colour = _OURS if figure.system.startswith("Tailrace") else _THEIRS
-        parts.append(_label(_LEFT - 8, y + 14, figure.system, 12, "end"))
+        width = max((_WIDTH - _LEFT - _RIGHT) * bar.value / longest, 1)
+        colour = _OURS if bar.is_ours else _THEIRS
+        parts.append(_label(_LEFT - 8, y + 14, bar.name, 12, "end"))
         parts.append(
             f"<rect x='{_LEFT}' y='{y}' width='{width:.1f}' height='{_BAR}' rx='2' fill='{colour}'/>"
         )
-        parts.append(_label(_LEFT + width + 6, y + 14, f"{report.number(figure.value)}/s", 12, "start"))
+        parts.append(_label(_LEFT + width + 6, y + 14, bar.label, 12, "start"))
     return "\n".join(parts)
 
 

@@ -80,7 +80,7 @@ def test_plot_has_a_bar_for_each_system_of_each_section():
         Figure("a", "drain", 5.0, "rows/s"),
         Figure("b", "x", 1.0, "rows/s", system="Tailrace cells"),
     ]
-    root = ET.fromstring(plot.svg(figures))
+    root = ET.fromstring(plot.svg("rates", plot.rates(figures)))
     bars = [e for e in root.iter() if e.tag.endswith("rect") and e.get("rx")]
     assert [float(bar.get("width", 0)) for bar in bars] == [460.0, 230.0, 460.0]
 

@@ -1,0 +1,37 @@
+"""Which figures have a target, and what the page says of those that miss it."""
+
+from __future__ import annotations
+
+from bench import plot, report
+from bench.report import Figure
+from bench.targets import TARGETS, judged
+
+
+def test_target_is_found_by_the_beginnings_of_section_and_name_and_counts_the_ratio_first() -> None:
+    slow = judged(Figure("log, 1000-row transactions, 3 events", "Tailrace cells to noop", 2.0, "rows/s"))
+    assert (slow.met, slow.target) == (False, "≥ 1.20 M rows/s")
+    peer = "Debezium Embedded 3.6 (Tailrace cells ÷ it)"
+    fast = judged(Figure("log, 1000-row transactions, 3 events", peer, 2.0, "rows/s", ratio=13.0))
+    assert (fast.met, fast.target) == (True, "≥ 12")
+    assert judged(Figure("snapshot, 3 rows", "drain, text protocol", 2.0, "rows/s")).met is None
+
+
+def test_page_names_each_missed_target_with_its_reason() -> None:
+    missed = judged(Figure("starts", "first row", 7.0, "s"))
+    met = judged(Figure("starts", "nothing to do", 1.0, "s"))
+    head, rule, one, two = report.targets([missed, met, Figure("starts", "more", 1.0, "s")])
+    assert head.count("|") == rule.count("|") == one.count("|") == two.count("|")
+    reason = next(target.why for target in TARGETS if target.name == "first row")
+    assert reason
+    assert one.endswith(f"| ✗ | {reason} |")
+    assert two.endswith("| ✓ |  |")
+
+
+def test_pictures_show_latencies_and_costs() -> None:
+    histogram = {"50": 2, "inf": 1}
+    (bars,) = plot.latencies([Figure("latency", "p50", 1.0, "ms", notes={"histogram": histogram})]).values()
+    assert [(bar.name, bar.value) for bar in bars] == [("≤ 50 ms", 2), ("longer", 1)]
+    cost = Figure("cost of a row", "snapshot", 2.5, "CPU µs", notes={"rows": 1000})
+    assert [bar.name for bar in plot.costs([cost])["snapshot to Delta"]] == ["1,000 rows"]
+    peer = Figure("log", "P 1", 1.0, "rows/s", cpu_s={"peer": 2.0}, notes={"events": 1_000_000}, system="P")
+    assert [bar.label for bar in plot.cpu([peer])["log"]] == ["2 s"]
