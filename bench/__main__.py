@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     sizes = (
         ("megabytes", int, (500, 10), "log bytes of the huge transaction"),
         ("seconds", float, (30, 5), "of writing, for latency"),
-        ("peer-seconds", float, (15, 4), "longest run of a peer on a work, from its first event on"),
+        ("peer-seconds", float, (12, 4), "longest run of a peer on a work, from its first event on"),
         ("repeat", int, (3, 1), "repetitions, of which the median counts"),
     )
     for name, kind, defaults, text in sizes:

@@ -63,11 +63,12 @@ def machine() -> dict[str, Any]:
 
 
 def write(figures: list[Figure], facts: dict[str, Any]) -> None:
-    """`results/latest.json` and `results/latest.md`."""
+    """`results/latest.json`, `latest.md` with all figures, and `targets.md` with those that have a target."""
     RESULTS.mkdir(exist_ok=True)
     values = {"facts": facts, "figures": [asdict(figure) for figure in figures]}
     (RESULTS / "latest.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     (RESULTS / "latest.md").write_text(markdown(figures, facts), encoding="utf-8")
+    (RESULTS / "targets.md").write_text("\n".join([*targets(figures), ""]), encoding="utf-8")
 
 
 def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:
@@ -80,7 +81,7 @@ def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:
             lines.append(f"| **{section}** | | | | | |")
         lines.append("| " + " | ".join(cells(figure)) + " |")
     about = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return "\n".join([*targets(figures), "", *lines, "", f"`make bench`; {about}.", ""])
+    return "\n".join([*lines, "", f"`make bench`; {about}.", ""])
 
 
 def targets(figures: Iterable[Figure]) -> list[str]:

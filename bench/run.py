@@ -111,7 +111,7 @@ class Bench:
                 *pair, lake, sizes.rows, sizes.repeat, sink="delta", beside=False
             ),
             "scale": lambda: scale.measure(*pair, sizes.rows),
-            "topics": lambda: topics.measure(*pair, sizes.bulk // 3),
+            "topics": lambda: topics.measure(*pair, sizes.bulk // 5),
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
             # the last of those that need `items` as it was filled
             "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk),
