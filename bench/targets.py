@@ -92,6 +92,8 @@ TARGETS = (
     Target("Kafka", "Debezium", 5, why=_KAFKA),
     Target("small tables, 100", "snapshot", most=12, why=_TABLES),
     Target("verification", "alone", 500_000, why=_ONE_MACHINE),
+    Target("memory", "source process", most=400),
+    Target("memory", "python worker", most=800),
     Target("cost of a row", "memory", most=1.25, why="The JVM's heap grows to its limit."),
 )
 
