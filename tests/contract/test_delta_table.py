@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +147,23 @@ def test_state_is_that_of_a_table_made_anew(spark: SparkSession, tmp_path: Path)
         assert state is not None
         seen.append((state.properties["x"], state.version))
     assert seen == [("a", 0), ("b", 0)]
+
+
+def test_state_is_read_by_any_thread_where_a_version_has_no_checksum(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A process that is killed after a commit leaves none: the state is then a Spark job over a checkpoint."""
+    table = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
+    table.create(TableDefinition(COLUMNS, {"delta.checkpointInterval": "2"}))
+    for number in range(3):
+        table.append_rows(ROWS, replace(MARK, version=number))
+    log = Path(table.path, "_delta_log")
+    assert list(log.glob("*.checkpoint.parquet"))
+    for checksum in log.glob("*.crc"):
+        checksum.unlink()
+    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    other = DeltaTable(OwnSessions(spark), table.path)
+    with ThreadPoolExecutor(1) as pool:  # in the JVM too, the thread is a new one
+        state = pool.submit(other.state).result()
+    assert state is not None
+    assert state.transactions == {MARK.app: 2}

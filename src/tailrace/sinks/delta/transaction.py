@@ -64,7 +64,8 @@ class _Classes:
         self.to_map = getattr(jvm.scala.collection.immutable.Map, "from")
 
     def log_of(self, session: SparkSession, path: str) -> Any:
-        """The log of the Delta table at `path`."""
+        """The log of the Delta table at `path`; what is asked of it may be Spark jobs of this thread."""
+        self.spark_session.setActiveSession(session._jsparkSession)
         return self.delta_log.forTable(session._jsparkSession, path)
 
     def newest(self, session: SparkSession, path: str) -> Any:
@@ -159,7 +160,6 @@ def create_table(
         TableChangedError: the table exists.
     """
     java = _classes(session._jvm)
-    java.spark_session.setActiveSession(session._jsparkSession)
     transaction = java.log_of(session, path).startTransaction()
     if int(transaction.snapshot().version()) >= 0:
         raise TableChangedError(f"another writer has created the table at {path}")
@@ -315,7 +315,6 @@ class DeltaTransaction:
     def __init__(self, session: SparkSession, path: str, committed: Callable[[], None]) -> None:
         self._java, self._session, self._path = _classes(session._jvm), session, path
         self._committed = committed
-        self._java.spark_session.setActiveSession(session._jsparkSession)
         self._transaction = self._java.log_of(session, path).startTransaction()
 
     def has(self, mark: CommitMark) -> bool:
