@@ -152,7 +152,7 @@ def test_state_is_that_of_a_table_made_anew(spark: SparkSession, tmp_path: Path)
 def test_state_is_read_by_any_thread_where_a_version_has_no_checksum(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A process that is killed after a commit leaves none: the state is then a Spark job over a checkpoint."""
+    """A process killed after a commit leaves none: the state is then a Spark job over a checkpoint."""
     table = DeltaTable(OwnSessions(spark), str(tmp_path / "t"))
     table.create(TableDefinition(COLUMNS, {"delta.checkpointInterval": "2"}))
     for number in range(3):
