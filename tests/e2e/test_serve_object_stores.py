@@ -30,7 +30,7 @@ from tests.support.pages import token_of
 from tests.support.s3 import KEY, SECRET, ObjectStore, object_store
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_server_reaches_each_subscription_in_its_own_store(
             tailrace("apply", *files, "--yes")
             for lake in lakes:
                 wait_for_batch(database, lake.name, timeout_s=300)
-                wait_until(lambda lake=lake: not lake.difference(), 120)
+                wait_until(lambda lake=lake: not lake.difference(), 300)
             for lake in lakes:
                 whole_life(client, lake, database)
         finally:
@@ -146,22 +146,22 @@ def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
         lake.shop.server.execute(f"UPDATE {table} SET n = n + 1 WHERE id = 3")
         return [one["table"] for one in api.get(f"{name}/sample")] == [table]
 
-    wait_until(is_sampled, 60)
-    wait_until(lambda: not lake.difference(), 120)
+    wait_until(is_sampled, 120)
+    wait_until(lambda: not lake.difference(), 300)
     # both subscriptions read the table, and neither sees this
     lake.shop.server.execute("SET sql_log_bin = 0", f"UPDATE {table} SET n = n + 77 WHERE id = 7")
     job = json.loads(tailrace("verify", name, "--json", code=1))
     assert (job["state"], job["result"]["differences"]) == ("done", 1), json.dumps(job)
     job = json.loads(tailrace("repair", name, "--json"))
     assert (job["state"], job["result"]["differences"]) == ("done", 0), json.dumps(job)
-    wait_until(lambda: not lake.difference(), 120)
+    wait_until(lambda: not lake.difference(), 300)
     tailrace("park", name, table)
-    wait_until(lambda: state() == "parked", 60)
+    wait_until(lambda: state() == "parked", 300)
     lake.shop.server.execute(f"UPDATE {table} SET n = n + 1 WHERE id < 50")
     tailrace("resume", name, table)
-    wait_until(lambda: state() != "parked", 120)
+    wait_until(lambda: state() != "parked", 300)
     tailrace("resync", name, table)
-    wait_until(lambda: not lake.difference(), 120)
+    wait_until(lambda: not lake.difference(), 300)
     history = json.loads(tailrace("offsets", "history", name, "--json"))
     assert len(history) > 1
     assert json.loads(tailrace("offsets", "diff", name, "--json"))
@@ -174,7 +174,7 @@ def whole_life(server: Client, lake: Lake, database: ControlDatabase) -> None:
     done = json.loads(tailrace("offsets", "set", name, end, "--json"))
     assert done["kept"] is not None
     tailrace("resume", name)
-    wait_until(lambda: not lake.difference(), 180)
+    wait_until(lambda: not lake.difference(), 300)
 
 
 @dataclass
