@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,24 @@ def _run(*arguments: str) -> str:
 _STARTS_SLOWLY = ("kafka", "registry", "opensearch", "rabbitmq", "rocketmq")
 
 
+def _files_elsewhere(server: DevServer) -> set[str]:
+    """The temporary files that a server's processes have in memory, outside its directory; only on Linux."""
+    found = set[str]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            session = (process / "stat").read_text().rpartition(")")[2].split()[3]
+            if int(session) == server.state.pid:
+                lines = (process / "maps").read_text().splitlines()
+                found |= {line.split(maxsplit=5)[-1] for line in lines}
+    return {
+        file
+        for file in found
+        if Path(file).is_relative_to(tempfile.gettempdir())
+        and not Path(file).is_relative_to(server.private)
+        and not file.endswith(" (deleted)")
+    }
+
+
 @pytest.mark.parametrize(
     "product",
     [pytest.param(name, marks=[pytest.mark.slow] if name in _STARTS_SLOWLY else []) for name in _START],
@@ -60,6 +80,7 @@ _STARTS_SLOWLY = ("kafka", "registry", "opensearch", "rabbitmq", "rocketmq")
 def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
     with _START[product]() as server:
         assert isinstance(server, DevServer)
+        assert not _files_elsewhere(server)
         port, data = server.port, server.data
         server.kill()
         server.start()

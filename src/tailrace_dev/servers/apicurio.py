@@ -38,7 +38,7 @@ DEFAULTS = {
     "quarkus.log.level": "WARN",
     "quarkus.http.access-log.enabled": "false",
 }
-_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM = ("-Xmx384m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # no counters in /tmp
 _IVY_FILE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="tailrace" module="devservers"/>
   <dependencies>

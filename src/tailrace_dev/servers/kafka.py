@@ -40,6 +40,7 @@ DEFAULTS = {
 }
 _JVM = (
     "-Xmx384m",
+    "-XX:-UsePerfData",  # no counters in /tmp
     "-XX:+UseSerialGC",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",

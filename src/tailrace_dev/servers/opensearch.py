@@ -28,7 +28,7 @@ DEFAULTS = {
     # An index can be written however full the disk is.
     "cluster.routing.allocation.disk.threshold_enabled": "false",
 }
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM = ("-Xmx512m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # no counters in /tmp
 
 
 class OpenSearchServer(DevServer):

@@ -48,6 +48,7 @@ _CLUSTER = "tailrace"
 #: The first and the last port of outgoing connections, on Linux.
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _JVM = (
+    "-XX:-UsePerfData",  # no counters in /tmp
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     *(
@@ -58,6 +59,7 @@ _JVM = (
 #: Runs the name server ($1, a file with its command) as long as this process, which becomes the broker.
 _SCRIPT = (
     "trap '' HUP; names=$1; shift; "
+    'rm -rf "${names%/*}/tmp/"*; '  # what JVMs that were killed have left
     '( sh "$names" & name=$!; while kill -0 $$ 2>/dev/null && kill -0 $name 2>/dev/null; do sleep 0.2; done; '
     "kill -9 $name 2>/dev/null ) & "
     'exec "$@"'
@@ -148,7 +150,8 @@ def _prepare(server: RocketMqServer, program: Program, options: Mapping[str, str
     given_names = {k.removeprefix("namesrv."): given.pop(k) for k in list(given) if k.startswith("namesrv.")}
     jvm = given.pop("jvm", "").split()
     data = server.data
-    (data / "logs").mkdir(mode=0o700, parents=True)
+    for name in ("logs", "tmp"):
+        (data / name).mkdir(mode=0o700, parents=True)
     names = {
         "listenPort": str(server.port),
         "bindAddress": server.host,
@@ -177,6 +180,7 @@ def _prepare(server: RocketMqServer, program: Program, options: Mapping[str, str
         *_JVM,
         *jvm,
         f"-Duser.home={data}",
+        f"-Djava.io.tmpdir={data / 'tmp'}",  # RocksDB's library, keys of TLS
         f"-Drocketmq.home.dir={data}",
         "-cp",
         class_path(),
