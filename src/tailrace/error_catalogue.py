@@ -3391,6 +3391,12 @@ CATALOGUE = {
         "It has not failed.",
         "`tailrace resume NAME` lets a paused one run.",
     ),
+    "TR-8408": Condition(
+        "another server has written the same at the same moment",
+        (TransientControlError,),
+        "Two servers, or two requests, created something of the same name at once; one of them came first.",
+        "Try again: what the other one wrote is found then. Servers do so by themselves.",
+    ),
     "TR-8411": Condition(
         "there is another subscription of that name",
         (ControlError,),

@@ -7,6 +7,7 @@ import json
 import socket
 import sqlite3
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text, update
 
-from tailrace.control import audit, jobs, leases, measurements, progress, servers, subscriptions
+from tailrace.control import (
+    audit,
+    jobs,
+    leases,
+    measurements,
+    progress,
+    servers,
+    subscriptions,
+    tokens,
+)
 from tailrace.control.jobs import JobKind, JobState
 from tailrace.control.measurements import KEPT_S, SLOT_S, Measured
 from tailrace.control.metadata import database as database_module
@@ -31,6 +41,7 @@ from tailrace.control.metadata.tables import subscriptions as table
 from tailrace.control.progress import TableReport
 from tailrace.control.stages import Desired, Stage
 from tailrace.control.subscriptions import SubscriptionFilter
+from tailrace.control.tokens import Scope
 from tailrace.errors import (
     ConfigError,
     ControlError,
@@ -542,6 +553,20 @@ def test_servers_report(database: ControlDatabase) -> None:
         assert abs(found.seen_us - database.now_us()) < 60_000_000
         servers.gone(connection, "s1")
         assert servers.all_servers(connection) == []
+
+
+def test_servers_that_begin_at_once_make_one_first_token(database: ControlDatabase) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with database.begin() as connection:
+            tokens.create(connection, "s1", tokens.FIRST, Scope.ADMIN)
+            other = pool.submit(tokens.first_token, database, "s2")
+            time.sleep(0.5)  # it has seen that there is none, and waits for this transaction
+            assert not other.done()
+        try:
+            assert other.result() is None
+        except TransientControlError as error:
+            assert error.code == "TR-8408"  # noqa: PT017 - one of two ways
+    assert tokens.first_token(database, "s2") is None
 
 
 def test_server_that_does_not_answer_in_time_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:

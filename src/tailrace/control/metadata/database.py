@@ -58,6 +58,8 @@ _LOCK_S = 4
 _TRANSIENT_STATES = ("08", "53", "57P", "57014", "55P03", "25P03", "40")
 #: Numbers of MySQL's: too many connections, lock wait, deadlock, shutdown, idle for too long, read-only.
 _TRANSIENT_NUMBERS = frozenset({1040, 1041, 1053, 1203, 1205, 1213, 1290, 1836, 3024, 3572, 4031})
+#: Their conditions of a key that is there already.
+_DUPLICATE_STATE, _DUPLICATE_NUMBER = "23505", 1062
 #: Those of its client begin here: the server cannot be reached, or is gone.
 _CLIENT_ERRORS = 2000
 #: Marks transactions that only read: they wait for no writer in SQLite.
@@ -150,6 +152,13 @@ def _explained() -> Iterator[None]:
         yield
     except (SQLAlchemyError, OSError) as error:  # pg8000 passes on those of its socket
         cause = getattr(error, "orig", None) or error
+        if _is_duplicate(cause):
+            raise TransientControlError(
+                "another server has written the same at the same moment",
+                f"{type(cause).__name__}: {_text(cause)}",
+                "try again: what it has written is found then",
+                code="TR-8408",
+            ) from error
         if isinstance(error, OSError) or _is_transient(error):
             raise TransientControlError(
                 "the database of the control plane does not answer",
@@ -180,6 +189,15 @@ def _is_transient(error: SQLAlchemyError) -> bool:
     if isinstance(first, int):  # PyMySQL
         return first in _TRANSIENT_NUMBERS or first >= _CLIENT_ERRORS
     return error.connection_invalidated or isinstance(error, InterfaceError | OperationalError)
+
+
+def _is_duplicate(cause: BaseException) -> bool:
+    """Whether a row with the same key was written after this transaction had looked for one.
+
+    SQLite's transactions that write wait for each other before they look.
+    """
+    first = cause.args[0] if cause.args else None
+    return first == _DUPLICATE_NUMBER or (isinstance(first, Mapping) and first.get("C") == _DUPLICATE_STATE)
 
 
 def _text(cause: BaseException) -> str:
