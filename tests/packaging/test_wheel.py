@@ -220,6 +220,7 @@ def test_bare_wheel_has_every_command(bare: Environment, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow  # `make wheel-test` runs it too
 def test_dev_distribution_brings_the_development_servers(place: Path, wheel: Path, tmp_path: Path) -> None:
     env = Environment.make(place / "dev", wheel, "delta", "postgres")
     env.install(build(tmp_path / "dist", ROOT / "packaging" / "tailrace-dev")[1])
