@@ -52,15 +52,14 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
         startingPosition=f"file:{part.file}:{part.start}",
         maxBytesPerTrigger=_BATCH,
     )
-    # the JVM compiles for most of the first run
-    for name, how in (("Delta", ""), ("Delta", ""), ("Delta", ", JVM warm"), ("Iceberg", "")):
+    for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run
         with tempfile.TemporaryDirectory() as path:
             sink = _changelog(name, path)
             run, _ = _run(sink, spark, options, Path(path))
         rate = part.events / run.stream_s
         yield Figure(
             f"lake, change log, {part.events:,} events",
-            f"appended to {name}{how}",
+            f"appended to {name}",
             rate,
             "rows/s",
             cpu_s=dict(run.usage.cpu_s),

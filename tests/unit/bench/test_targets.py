@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench import plot, report
 from bench.report import Figure
 from bench.targets import TARGETS, judged
@@ -14,6 +16,20 @@ def test_target_is_found_by_the_beginnings_of_section_and_name_and_counts_the_ra
     fast = judged(Figure("log, 1000-row transactions, 3 events", peer, 2.0, "rows/s", ratio=13.0))
     assert (fast.met, fast.target) == (True, "≥ 12")
     assert judged(Figure("snapshot, 3 rows", "drain, text protocol", 2.0, "rows/s")).met is None
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "target"),
+    [
+        ("small tables, 100", "snapshot", "≤ 12 s"),
+        ("small tables, 1,000", "snapshot", "≤ 60 s"),
+        ("verification of 3 rows, delta", "alone", "≥ 500 k s"),
+        ("verification of 3 rows, delta", "beside a running pipeline", "≥ 100 k s"),
+        ("lake, change log, 3 events", "appended to Delta", "≥ 400 k s"),
+    ],
+)
+def test_each_size_and_way_has_its_own_target(section: str, name: str, target: str) -> None:
+    assert judged(Figure(section, name, 1.0, "s")).target == target
 
 
 def test_page_names_each_missed_target_with_its_reason() -> None:
