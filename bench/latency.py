@@ -29,19 +29,17 @@ class Latency:
 
     Args:
         rate: transactions per second that were really made.
-        events: how many were measured.
         lags_ms: of each, ascending.
         batch_s: median duration of a batch, with the sink's collecting of the rows.
     """
 
     rate: float
-    events: int
     lags_ms: Sequence[float]
     batch_s: float
 
     def part_ms(self, part: float) -> float:
         """The lag that this part of them does not exceed."""
-        return self.lags_ms[min(int(len(self.lags_ms) * part), len(self.lags_ms) - 1)]
+        return self.lags_ms[int(len(self.lags_ms) * part)]
 
 
 def measure(
@@ -91,7 +89,6 @@ def measure(
     span = sent[measured[-1]] - sent[measured[0]]
     return Latency(
         (len(measured) - 1) / span,
-        len(measured),
         lags,
         sorted(durations)[len(durations) // 2],
     )

@@ -218,6 +218,7 @@ class Bench:
                 notes = {"histogram": _histogram(found.lags_ms)} if name == "p50" else {}
                 self._add(Figure(section, f"commit to foreachBatch, {name}", lag_ms, "ms", notes=notes))
             self._add(Figure(section, "batch with the sink's collect, p50", 1000 * found.batch_s, "ms"))
+            self._add(Figure(section, "commits that were made", found.rate, "commits/s"))
 
     # ---- one line each ----
 
