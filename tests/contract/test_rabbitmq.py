@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from tailrace_dev.servers import RabbitMqServer, start_rabbitmq
 from tailrace_dev.servers.server import free_port
 from tests.support.certificates import Authority
 from tests.support.sinks.rabbitmq import channel_of, messages, settings_of
-from tests.support.wait import wait_until
+from tests.support.wait import listens, wait_until
 
 TABLE = "shop.t"
 
@@ -193,11 +191,6 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(found)
 
 
-def is_open(port: int) -> bool:
-    with closing(socket.socket()) as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_server_with_tls_and_without_disk_space(directory: Path) -> None:
@@ -212,7 +205,7 @@ def test_server_with_tls_and_without_disk_space(directory: Path) -> None:
     }
     with start_rabbitmq(options=options) as server:
         settings = settings_of(server, url=f"amqps://127.0.0.1:{port}", queue_type=QueueType.QUORUM)
-        wait_until(lambda: is_open(port), 30)  # it may be the last of its ports
+        wait_until(lambda: listens(port), 30)  # it may be the last of its ports
         error = failed(settings)
         assert (type(error), error.code) == (SinkError, "TR-7844"), error
         trusting = replace(settings, tls_ca=str(authority.file))

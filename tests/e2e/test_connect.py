@@ -15,6 +15,7 @@ import pytest
 from bench.peers.toolkit import UnavailableError
 from tailrace_dev.servers.server import wait_until
 from tests.support.other_spark import environment
+from tests.support.wait import listens
 
 CLIENT = Path(__file__).parents[1] / "support" / "connect_client.py"
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -47,13 +48,12 @@ def connect_server(interpreter, variables, log):
             start_new_session=True,
         )
 
-    def listens():
+    def answers():
         assert process.poll() is None, log.read_text(errors="replace")[-4000:]
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", port)) == 0
+        return listens(port)
 
     try:
-        wait_until(listens, 240)
+        wait_until(answers, 240)
         yield f"sc://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)

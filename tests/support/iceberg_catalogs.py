@@ -17,8 +17,8 @@ from tailrace.java import java
 from tailrace_dev.servers.jars import spark_jar
 from tailrace_dev.servers.server import free_port
 from tests.support.plugins import JAVA
-from tests.support.s3 import KEY, SECRET, listens, object_store
-from tests.support.wait import wait_until
+from tests.support.s3 import KEY, SECRET, object_store
+from tests.support.wait import listens, wait_until
 
 _ICEBERG, _JETTY, _SQLITE = "1.11.0", "12.1.5", "3.50.3.0"
 _JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

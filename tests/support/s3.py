@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pyarrow import fs
 
 from tailrace_dev.servers.server import free_port
 from tests.support.packages import packages_of
-from tests.support.wait import wait_until
+from tests.support.wait import listens, wait_until
 
 #: What it is installed from, with the SHA-256 of each file, in pip's form; written by `make lock`.
 _REQUIREMENTS = Path(__file__).with_suffix(".lock")
@@ -78,9 +77,3 @@ def object_store() -> Iterator[ObjectStore]:
     finally:
         server.kill()
         server.wait()
-
-
-def listens(port: int) -> bool:
-    """Whether something accepts connections at a port of this machine."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0

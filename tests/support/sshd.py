@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Self
 from tailrace_dev.servers import account, debian
 from tailrace_dev.servers.server import free_port
 from tests.support.processes import with_children
-from tests.support.wait import wait_until
+from tests.support.wait import listens, wait_until
 
 #: The suite of the package: up to this version, the server is one program.
 _SUITE, _PACKAGES = "bookworm", ("openssh-server",)
@@ -96,8 +95,7 @@ class SshServer:
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, self.log.read_text()
-        with socket.socket() as sock:
-            return sock.connect_ex((self.host, self.port)) == 0
+        return listens(self.port, self.host)
 
     def options(self, **given: str) -> dict[str, str]:
         """The options of a source behind it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -28,3 +29,9 @@ def wait_until(
             raise AssertionError(f"not after {timeout_s} s: {what() if callable(what) else what}")
         time.sleep(0.01)
     return found
+
+
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether something accepts connections at a port, of this machine by default."""
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
