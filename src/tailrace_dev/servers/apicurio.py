@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.java import require_java
 from tailrace.pinned import verify
 from tailrace_dev.servers import account
-from tailrace_dev.servers.jars import spark_jar
+from tailrace_dev.servers.jars import SMALL_JVM, spark_jar
 from tailrace_dev.servers.java21 import java_21
 from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, require_only, run
@@ -38,7 +38,7 @@ DEFAULTS = {
     "quarkus.log.level": "WARN",
     "quarkus.http.access-log.enabled": "false",
 }
-_JVM = ("-Xmx384m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # no counters in /tmp
+_JVM = ("-Xmx384m", *SMALL_JVM, "-XX:TieredStopAtLevel=1")
 _IVY_FILE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="tailrace" module="devservers"/>
   <dependencies>

@@ -12,6 +12,9 @@ from tailrace.errors import TailraceError
 from tailrace_dev.servers.account import reachable
 from tailrace_dev.servers.program import run
 
+#: Options of each server's JVM: little memory, and no counters in /tmp.
+SMALL_JVM = ("-XX:-UsePerfData", "-XX:+UseSerialGC")
+
 
 def jars(name: str, packages: Sequence[str]) -> list[Path]:
     """The jars of some packages with their dependencies, downloaded at first use.

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 
 from tailrace.java import require_java
-from tailrace_dev.servers.jars import jars, scala_library
+from tailrace_dev.servers.jars import SMALL_JVM, jars, scala_library
 from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, require_only, run
 from tailrace_dev.servers.server import DevServer, ServerState, free_port
@@ -40,8 +40,7 @@ DEFAULTS = {
 }
 _JVM = (
     "-Xmx384m",
-    "-XX:-UsePerfData",  # no counters in /tmp
-    "-XX:+UseSerialGC",
+    *SMALL_JVM,
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from tailrace_dev.servers.jars import jars
+from tailrace_dev.servers.jars import SMALL_JVM, jars
 from tailrace_dev.servers.java21 import java_21
 from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, require_only
@@ -28,7 +28,7 @@ DEFAULTS = {
     # An index can be written however full the disk is.
     "cluster.routing.allocation.disk.threshold_enabled": "false",
 }
-_JVM = ("-Xmx512m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # no counters in /tmp
+_JVM = ("-Xmx512m", *SMALL_JVM, "-XX:TieredStopAtLevel=1")
 
 
 class OpenSearchServer(DevServer):

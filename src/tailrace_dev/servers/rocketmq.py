@@ -23,7 +23,7 @@ from typing import Self
 
 from tailrace.java import require_java
 from tailrace.sinks.rocketmq import frames
-from tailrace_dev.servers.jars import jars
+from tailrace_dev.servers.jars import SMALL_JVM, jars
 from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, require_only
 from tailrace_dev.servers.server import DevServer, free_port, wait_until
@@ -48,8 +48,7 @@ _CLUSTER = "tailrace"
 #: The first and the last port of outgoing connections, on Linux.
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _JVM = (
-    "-XX:-UsePerfData",  # no counters in /tmp
-    "-XX:+UseSerialGC",
+    *SMALL_JVM,
     "-XX:TieredStopAtLevel=1",
     *(
         f"--add-opens=java.base/{package}=ALL-UNNAMED"
