@@ -177,6 +177,13 @@ def execute(connection: pymysql.Connection[Any], *statements: str) -> None:
             cursor.execute(statement)
 
 
+def count(connection: pymysql.Connection[Any], table: str) -> int:
+    """The rows of a table."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM {table}")
+        return int(cursor.fetchone()[0])
+
+
 def tick(number: int) -> str:
     """The statement that inserts row `number` into `ticks`."""
     return f"INSERT INTO {DATABASE}.ticks SELECT {ROW} FROM (SELECT {number} AS n) t"

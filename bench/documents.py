@@ -17,7 +17,6 @@ import argparse
 import json
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -27,14 +26,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from bench import spark_runs
 from bench.report import Figure, show
 from bench.servers import Server
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import ClickHouseSettings, OpenSearchSettings, WriteMode
-from tailrace.sinks.base import CellBatch, Sink, StreamId
+from tailrace.sinks.base import Sink
 from tailrace.sinks.clickhouse.client import ClickHouseClient
 from tailrace.sinks.clickhouse.log_sink import ClickHouseLogSink
 from tailrace.sinks.clickhouse.sink import ClickHouseSink
@@ -97,14 +96,8 @@ def _pair(  # noqa: PLR0917
 
 
 def _run(source: Server, spark: SparkSession, open_: Callable[[], Sink]) -> spark_runs.Run:
-    stream = StreamId("bench", uuid.uuid4().hex)
     with closing(open_()) as sink, tempfile.TemporaryDirectory() as checkpoint:
-
-        def write(frame: DataFrame, number: int) -> None:
-            with closing(CellBatch(stream, number, frame, None)) as batch:
-                sink.write(batch)
-
-        return spark_runs.into(spark, source.options("items", "cells"), write, Path(checkpoint))
+        return spark_runs.into_sink(spark, source.options("items", "cells"), sink, Path(checkpoint))
 
 
 def _bulk_load(url: str) -> Callable[[int], float]:

@@ -13,17 +13,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from bench import data, spark_runs
 from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
-from tailrace.sinks.base import CellBatch, Sink, StreamId
+from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
@@ -54,7 +53,7 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
     )
     for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run
         with tempfile.TemporaryDirectory() as path:
-            sink = _changelog(name, path)
+            sink = changelog(name, path)
             run, _ = _run(sink, spark, options, Path(path))
         rate = part.events / run.stream_s
         yield Figure(
@@ -68,7 +67,8 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
         )
 
 
-def _changelog(name: str, path: str) -> Sink:
+def changelog(name: str, path: str) -> Sink:
+    """A sink of mode changelog into `lake` below a path; `name`: Delta or Iceberg."""
     if name == "Delta":
         return DeltaSink(DeltaSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
     return IcebergSink(IcebergSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
@@ -82,7 +82,7 @@ def _burst(
     stream = StreamId("bench", uuid.uuid4().hex)
     with tempfile.TemporaryDirectory() as path:
         settings = DeltaSettings(f"{path}/lake", merge_interval=interval)
-        held = _count(connection)
+        held = data.count(connection, "items")
         run, _ = _run(DeltaSink(settings, Router([])), spark, options, Path(path), stream)
         yield Figure(
             f"lake, upsert, {rows:,} rows", "snapshot to Delta", held / run.stream_s, "rows/s",
@@ -107,33 +107,14 @@ def _burst(
             assert [int(v) for v in there] == [int(v) for v in cursor.fetchone()], "the table is not equal"
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """What Spark calls for each batch."""
-
-    sink: Sink
-    stream: StreamId
-
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        with closing(CellBatch(self.stream, number, frame, None)) as batch:
-            self.sink.write(batch)
-
-
 def _run(
     sink: Sink, spark: SparkSession, options: Any, path: Path, stream: StreamId | None = None
 ) -> tuple[spark_runs.Run, float]:
     """A run to the sink's end, and the seconds until it is closed."""
     begin = time.perf_counter()
-    writer = _Writer(sink, stream or StreamId("bench", uuid.uuid4().hex))
     with closing(sink):
-        run = spark_runs.into(spark, options, writer, path / "checkpoint")
+        run = spark_runs.into_sink(spark, options, sink, path / "checkpoint", stream)
     return run, time.perf_counter() - begin
-
-
-def _count(connection: Any) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM items")
-        return int(cursor.fetchone()[0])
 
 
 def _change(connection: Any, rows: int) -> int:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench import data, report, spark_runs
+from bench import data, spark_runs
 from bench.report import Figure
 from bench.servers import Server, running
-from bench.targets import judged
+from bench.targets import show_judged
 
 #: Whose largest process counts.
 ROLES = ("source process", "python worker")
@@ -66,12 +66,9 @@ def main() -> int:
         data.prepare(connection)
         data.fill_items(connection, given.rows)
         spark = spark_runs.session(Path(scratch))
-        found = measure(server, spark, given.rows, given.megabytes * 1_000_000)
-        figures = [judged(figure) for figure in found]
-        for figure in figures:
-            report.show(figure)
+        code = show_judged(measure(server, spark, given.rows, given.megabytes * 1_000_000))
         spark.stop()
-    return 0 if all(figure.met for figure in figures) else 1
+    return code
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from bench import data, spark_runs
 from bench.peers import debezium_server
@@ -32,7 +32,7 @@ from bench.servers import Server
 from tailrace.config.message_sinks import NatsSettings, RedisSettings, RocketMqSettings, WebhookSettings
 from tailrace.config.rabbitmq import QueueType, RabbitMqSettings
 from tailrace.config.secret import Secret
-from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.base import StreamId
 from tailrace.sinks.messages.sink import MessageSink, message_sink
 from tailrace.sinks.nats.client import NatsAccess, NatsConnection
 from tailrace.sinks.nats.sink import NatsSubjects
@@ -272,14 +272,13 @@ def measure(source: Server, spark: SparkSession, rows: int, systems: Sequence[st
 
 def _ours(source: Server, spark: SparkSession, system: System, rows: int) -> Figure:
     stream = StreamId(_PREFIX, uuid.uuid4().hex)
-    with closing(system.sink()) as sink, tempfile.TemporaryDirectory() as checkpoint:
-
-        def write(frame: DataFrame, number: int) -> None:
-            with closing(CellBatch(stream, number, frame, None)) as batch:
-                sink.write(batch)
-
-        with _Arrivals(lambda: system.count(_OURS)) as arrivals:
-            run = spark_runs.into(spark, source.options("items", "cells"), write, Path(checkpoint))
+    options = source.options("items", "cells")
+    with (
+        closing(system.sink()) as sink,
+        tempfile.TemporaryDirectory() as checkpoint,
+        _Arrivals(lambda: system.count(_OURS)) as arrivals,
+    ):
+        run = spark_runs.into_sink(spark, options, sink, Path(checkpoint), stream)
     assert arrivals.held == rows, f"{system.name} holds {arrivals.held} of {rows} messages"
     return Figure(
         _section(system, rows),

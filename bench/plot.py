@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -59,39 +59,44 @@ def write(figures: Sequence[Figure]) -> None:
 
 def rates(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
     """Each system's rate, by section."""
-    panels: dict[str, dict[str, Bar]] = defaultdict(dict)
-    for figure in figures:
-        if figure.system:
-            label = f"{report.number(figure.value)}/s"
-            bar = Bar(figure.system, figure.value, label, figure.system.startswith("Tailrace"))
-            panels[figure.section][figure.system] = bar
-    return {section: list(bars.values()) for section, bars in panels.items()}
+    return _by_section(
+        (figure, figure.value, f"{report.number(figure.value)}/s") for figure in figures if figure.system
+    )
 
 
 def cpu(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
     """Each system's CPU time, without the server's, by section."""
+
+    def costs_of_systems() -> Iterator[tuple[Figure, float, str]]:
+        for figure in figures:
+            events = figure.notes.get("events")
+            if figure.system and events:
+                used = sum(seconds for role, seconds in figure.cpu_s.items() if role != "mysqld")
+                cost = 1e6 * used / events
+                yield figure, cost, f"{cost:.3g} s"
+
+    return _by_section(costs_of_systems())
+
+
+def _by_section(found: Iterable[tuple[Figure, float, str]]) -> dict[str, list[Bar]]:
+    """The bars of systems; of one that is there twice, the last. Each with its length and label."""
     panels: dict[str, dict[str, Bar]] = defaultdict(dict)
-    for figure in figures:
-        events = figure.notes.get("events")
-        if figure.system and events:
-            used = sum(seconds for role, seconds in figure.cpu_s.items() if role != "mysqld")
-            cost = 1e6 * used / events
-            bar = Bar(figure.system, cost, f"{cost:.3g} s", figure.system.startswith("Tailrace"))
-            panels[figure.section][figure.system] = bar
+    for figure, value, label in found:
+        bar = Bar(figure.system, value, label, figure.system.startswith("Tailrace"))
+        panels[figure.section][figure.system] = bar
     return {section: list(bars.values()) for section, bars in panels.items()}
 
 
 def latencies(figures: Iterable[Figure]) -> dict[str, list[Bar]]:
     """The histogram of each rate."""
-    panels = {}
-    for figure in figures:
-        counts = figure.notes.get("histogram")
-        if counts:
-            names = [*[f"≤ {bound} ms" for bound in counts][:-1], "longer"]
-            panels[figure.section] = [
-                Bar(name, count, str(count)) for name, count in zip(names, counts.values(), strict=True)
-            ]
-    return panels
+    return {
+        figure.section: [
+            Bar("longer" if bound == "inf" else f"≤ {bound} ms", count, str(count))
+            for bound, count in figure.notes["histogram"].items()
+        ]
+        for figure in figures
+        if "histogram" in figure.notes
+    }
 
 
 def costs(figures: Iterable[Figure]) -> dict[str, list[Bar]]:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from bench import data, spark_runs
 from bench.peers.replica import ReplicaPeer
@@ -26,7 +26,7 @@ from bench.servers import Server
 from tailrace.config.model import RouteRule
 from tailrace.config.secret import Secret
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
-from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.base import StreamId
 from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import start_mariadb, start_mysql, start_postgres
@@ -50,35 +50,30 @@ def _one(
 ) -> Iterator[Figure]:
     source, connection, target = servers
     stream = StreamId("bench", uuid.uuid4().hex)
-    with closing(ReplicaSink(settings, Router([RouteRule(r".*\.items", "replica.items")]))) as sink:
+    routes = Router([RouteRule(r".*\.items", "replica.items")])
+    with closing(ReplicaSink(settings, routes)) as sink, tempfile.TemporaryDirectory() as checkpoint:
+        options = source.options("items", "cells")
 
-        def write(frame: DataFrame, number: int) -> None:
-            with closing(CellBatch(stream, number, frame, None)) as batch:
-                sink.write(batch)
+        def servers_cpu() -> dict[str, float]:
+            return {"source server": _cpu(source.pid), "target server": _cpu(target.state.pid)}
 
-        with tempfile.TemporaryDirectory() as checkpoint:
-            options = source.options("items", "cells")
+        def timed(what: str, rows: int) -> Figure:
+            before = servers_cpu()
+            run = spark_runs.into_sink(spark, options, sink, Path(checkpoint), stream)
+            used = {role: seconds - before[role] for role, seconds in servers_cpu().items()}
+            return _figure(name, what, run, rows, servers=used)
 
-            def servers_cpu() -> dict[str, float]:
-                return {"source server": _cpu(source.pid), "target server": _cpu(target.state.pid)}
-
-            def timed(what: str, rows: int) -> Figure:
-                before = servers_cpu()
-                run = spark_runs.into(spark, options, write, Path(checkpoint))
-                used = {role: seconds - before[role] for role, seconds in servers_cpu().items()}
-                return _figure(name, what, run, rows, servers=used)
-
-            peer = ReplicaPeer(source, target, servers_cpu) if name == "PostgreSQL" else None
-            ours = timed("snapshot", rows)
-            yield ours
-            if peer:
-                yield peer.snapshot(ours, rows, _sums(connection, data.DATABASE))
-            place = data.new_file(connection)
-            changes = _change(connection, rows)
-            ours = timed("changes", changes)
-            yield ours
-            if peer:
-                yield peer.changes(ours, changes, _sums(connection, data.DATABASE), place)
+        peer = ReplicaPeer(source, target, servers_cpu) if name == "PostgreSQL" else None
+        ours = timed("snapshot", rows)
+        yield ours
+        if peer:
+            yield peer.snapshot(ours, rows, _sums(connection, data.DATABASE))
+        place = data.new_file(connection)
+        changes = _change(connection, rows)
+        ours = timed("changes", changes)
+        yield ours
+        if peer:
+            yield peer.changes(ours, changes, _sums(connection, data.DATABASE), place)
     wanted = _sums(connection, data.DATABASE)
     with closing(target.connect()) as replica:
         assert _sums(replica, "replica") == wanted, "the replica is not equal"

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -77,7 +76,7 @@ class Bench:
     def run(self) -> None:
         """All sections asked for."""
         data.prepare(self._connection)
-        self._processes()
+        self._modules(self._processes())
         data.fill_items(self._connection, self._sizes.rows)
         self._spark = spark_runs.session(self._scratch)
         self._warm_up()
@@ -86,23 +85,26 @@ class Bench:
             self._work(work)
         if "latency" in self._sizes.only:
             self._latency()
-        for section, measured in self._others().items():
+        self._modules(self._others())
+        self._spark.stop()
+
+    def _modules(self, sections: Mapping[str, Callable[[], Iterable[Figure]]]) -> None:
+        """Sections that have a module of their own, by name, if they are asked for."""
+        for section, measured in sections.items():
             if section in self._sizes.only:
                 for figure in measured():
                     self._add(figure)
-        self._spark.stop()
 
-    def _processes(self) -> None:
+    def _processes(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
         """What is measured of whole processes, before a session of our own takes memory."""
-        if "starts" in self._sizes.only:
-            for figure in starts.measure(self._server, self._scratch / "starts", self._sizes.repeat):
-                self._add(figure)
-        if "small-tables" in self._sizes.only:
-            for figure in small_tables.measure(self._server, self._scratch / "small", _SMALL_TABLES):
-                self._add(figure)
+        server, scratch = self._server, self._scratch
+        return {
+            "starts": lambda: starts.measure(server, scratch / "starts", self._sizes.repeat),
+            "small-tables": lambda: small_tables.measure(server, scratch / "small", _SMALL_TABLES),
+        }
 
     def _others(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
-        """The sections that have a module of their own, by name."""
+        """What is measured with it."""
         sizes, pair = self._sizes, (self._server, self._spark)
         lake = self._scratch / "verification"
         megabytes = sizes.megabytes * 1_000_000
@@ -112,10 +114,10 @@ class Bench:
             ),
             "scale": lambda: scale.measure(*pair, sizes.rows),
             "topics": lambda: topics.measure(*pair, sizes.bulk // 5),
+            # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
-            # the last of those that need `items` as it was filled
             "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk),
-            "memory": lambda: memory.measure(*pair, _count(self._connection, "items"), megabytes),
+            "memory": lambda: memory.measure(*pair, data.count(self._connection, "items"), megabytes),
         }
 
     def _warm_up(self) -> None:
@@ -324,12 +326,6 @@ class Bench:
         self.figures.append(figure)
         report.show(figure)
         return figure
-
-
-def _count(connection: Any, table: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT COUNT(*) FROM {table}")
-        return int(cursor.fetchone()[0])
 
 
 def _histogram(lags_ms: Sequence[float]) -> dict[str, int]:

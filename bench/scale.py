@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from bench import data, spark_runs
-from bench.report import Figure, show
+from bench import data, lakes, spark_runs
+from bench.report import Figure
 from bench.servers import Server
-from bench.targets import judged
-from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.delta.sink import DeltaSink
-from tailrace.sinks.route import Router
+from bench.targets import show_judged
 
 _PARTS = (100, 10, 1)
 
@@ -64,24 +59,16 @@ def measure(server: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
 
 
 def _copied(spark: SparkSession, server: Server, table: str) -> spark_runs.Run:
-    stream = StreamId("bench", uuid.uuid4().hex)
-    with tempfile.TemporaryDirectory() as path:
-        sink = DeltaSink(DeltaSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
-
-        def write(frame: DataFrame, number: int) -> None:
-            with closing(CellBatch(stream, number, frame, None)) as batch:
-                sink.write(batch)
-
-        with closing(sink):
-            return spark_runs.into(spark, server.options(table, "cells"), write, Path(path, "checkpoint"))
+    with tempfile.TemporaryDirectory() as path, closing(lakes.changelog("Delta", path)) as sink:
+        options = server.options(table, "cells")
+        return spark_runs.into_sink(spark, options, sink, Path(path, "checkpoint"))
 
 
 def main() -> None:
     """Measure and print."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     with spark_runs.with_items(rows) as (server, spark):
-        for figure in measure(server, spark, rows):
-            show(judged(figure))
+        show_judged(measure(server, spark, rows))
 
 
 if __name__ == "__main__":

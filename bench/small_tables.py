@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bench import data
 from bench.pipelines import pipeline_file, run
-from bench.report import Figure, show
+from bench.report import Figure
 from bench.servers import Server, running
 from bench.starts import timed
-from bench.targets import judged
+from bench.targets import show_judged
 
 
 def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
@@ -46,15 +46,12 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("tables", type=int, nargs="*", default=[100, 1000])
     given = parser.parse_args()
-    met = True
     with running(None) as server, tempfile.TemporaryDirectory() as place:
         with closing(server.connect()) as connection:
             data.prepare(connection)
-        for tables in given.tables:
-            for figure in map(judged, measure(server, Path(place), tables)):
-                show(figure)
-                met = met and figure.met is not False
-    return 0 if met else 1
+        return show_judged(
+            figure for tables in given.tables for figure in measure(server, Path(place), tables)
+        )
 
 
 def _make(server: Server, tables: int) -> None:

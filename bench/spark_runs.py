@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from bench import data
 from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
 from bench.servers import Server, running
+from tailrace.sinks.base import CellBatch, Sink, StreamId
 from tailrace.spark.session import spark_session
 
 TASKS = 2
@@ -122,6 +124,23 @@ def into(
         wall_s = time.perf_counter() - begin
         progress = [p for p in query.recentProgress if p.numInputRows > 0]
     return _timed(progress, 0, wall_s, sampler.usage)
+
+
+def into_sink(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    sink: Sink,
+    checkpoint: Path,
+    stream: StreamId | None = None,
+) -> Run:
+    """The same, written by a sink; `stream`: the one that it goes on with, None: a new one."""
+    own = stream or StreamId("bench", uuid.uuid4().hex)
+
+    def write(frame: DataFrame, number: int) -> None:
+        with closing(CellBatch(own, number, frame, None)) as batch:
+            sink.write(batch)
+
+    return into(spark, options, write, checkpoint)
 
 
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:

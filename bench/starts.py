@@ -23,9 +23,9 @@ from pathlib import Path
 
 from bench import data
 from bench.pipelines import command, pipeline_file, run
-from bench.report import Figure, show
+from bench.report import Figure
 from bench.servers import Server, running
-from bench.targets import judged
+from bench.targets import show_judged
 
 _ROWS = 100
 _TABLE = "few"
@@ -70,10 +70,7 @@ def main() -> int:
     with running(None) as server, tempfile.TemporaryDirectory() as place:
         with closing(server.connect()) as connection:
             data.prepare(connection)
-        figures = [judged(figure) for figure in measure(server, Path(place), given.times)]
-    for figure in figures:
-        show(figure)
-    return 1 if any(figure.met is False for figure in figures) else 0
+        return show_judged(measure(server, Path(place), given.times))
 
 
 def _first_row(server: Server, place: Path) -> tuple[float, float]:

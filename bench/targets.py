@@ -5,10 +5,10 @@ A figure is named by how its section's title and its own name begin: both go on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bench.report import Figure, number
+from bench.report import Figure, number, show
 
 _ONE_MACHINE = "Source server, Spark's JVM, source process and workers share two cores, and all are busy."
 _JVM = "The JVM turns each row of Arrow's columns into one of its own; pre-made batches cost it the same."
@@ -105,6 +105,15 @@ TARGETS = (
     Target("memory", "python worker", most=800),
     Target("cost of a row", "memory", most=1.25, why="The JVM's heap grows to its limit."),
 )
+
+
+def show_judged(figures: Iterable[Figure]) -> int:
+    """Show each figure as soon as it is known; the exit code: 1 if a target is missed."""
+    met = True
+    for figure in map(judged, figures):
+        show(figure)
+        met = met and figure.met is not False
+    return 0 if met else 1
 
 
 def judged(figure: Figure) -> Figure:

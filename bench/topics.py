@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import data, spark_runs
 from bench.peers import figures, peers, watch
 from bench.peers.toolkit import UnavailableError
-from bench.report import Figure, show
+from bench.report import Figure
 from bench.servers import Server, running
-from bench.targets import judged
+from bench.targets import show_judged
 from tailrace.config.kafka import KafkaDelivery, KafkaSettings
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka.sink import KafkaSink
@@ -132,8 +132,7 @@ def main() -> None:
         with closing(source.connect()) as connection:
             data.prepare(connection)
         spark = spark_runs.session(Path(scratch))
-        for figure in measure(source, spark, events):
-            show(judged(figure))
+        show_judged(measure(source, spark, events))
         spark.stop()
 
 

@@ -23,9 +23,9 @@ from rich.console import Console
 from bench import data, spark_runs
 from bench.pipelines import command, pipeline_file, run
 from bench.processes import tree_cpu_seconds
-from bench.report import Figure, show
+from bench.report import Figure
 from bench.servers import Server
-from bench.targets import judged
+from bench.targets import show_judged
 from tailrace.config.load import load_pipeline
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
@@ -108,15 +108,11 @@ def main() -> int:
     parser.add_argument("--sink", choices=("delta", "iceberg"), default="delta")
     parser.add_argument("--beside", action="store_true", help="a running pipeline")
     given = parser.parse_args()
-    met = True
     with spark_runs.with_items(given.rows) as (server, spark), tempfile.TemporaryDirectory() as place:
         found = measure(
             server, spark, Path(place), given.rows, given.times, sink=given.sink, beside=given.beside
         )
-        for figure in map(judged, found):
-            show(figure)
-            met = met and figure.met is not False
-    return 0 if met else 1
+        return show_judged(found)
 
 
 def _cpu(server: Server, spark: SparkSession) -> dict[str, float]:

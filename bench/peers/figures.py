@@ -55,7 +55,7 @@ def beside(
 
 
 def _reads(peer: Peer, made: Made) -> bool:
-    """Whether the peer can do the work, and is wanted for it."""
+    """Whether the peer can do the work."""
     return peer.snapshots or made.part is not None
 
 
