@@ -70,6 +70,8 @@ from tailrace.model.schema_policy import (
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
 PARTITIONERS = ("forward", "hash")
+#: Bytes of log in a batch where `maxBytesPerTrigger` is not set: at first, and as long as batches are short.
+BATCH_BYTES, MOST_BATCH_BYTES = 64 << 20, 256 << 20
 ON_REWRITE = ("refresh", "ignore", "fail")
 FORMER_COLUMNS = ("reread", "follow")
 ON_POSITION_LOST = ("fail", "refresh")
@@ -533,12 +535,13 @@ class SourceOptions:
             "A batch ends at the first transaction at or past this many rows.",
         ),
     )
-    max_bytes_per_trigger: int = field(
-        default=64 << 20,
+    max_bytes_per_trigger: int | None = field(
+        default=None,
         metadata=option(
             byte_count,
             "bytes > 0, with k, m or g",
-            "A batch ends at the first transaction at or past this many bytes of log.",
+            "A batch ends at the first transaction at or past this many bytes of log. Default: 64 MB, and up to "
+            "256 MB as long as batches of a backlog are short.",
         ),
     )
     snapshot_parallelism: int | None = field(
@@ -1143,6 +1146,13 @@ class SourceOptions:
             self.on_truncate,
             self.on_drop_table,
         )
+
+    @property
+    def batch_bytes(self) -> tuple[int, int]:
+        """The bytes of log after which a batch ends, and to how many these may grow."""
+        if self.max_bytes_per_trigger is None:
+            return BATCH_BYTES, MOST_BATCH_BYTES
+        return self.max_bytes_per_trigger, self.max_bytes_per_trigger
 
     @property
     def ending_time_us(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The number of snapshot chunks in a batch.
+"""The number of snapshot chunks in a batch, and the bytes of log.
 
 A batch has fixed costs (writing offsets, starting tasks, the sink's commit), and the log waits until it ends.
 Large batches amortize the fixed costs; small ones keep the log's latency low. So batches start small and grow
@@ -39,3 +39,42 @@ class BatchSizing:
                 self._rounds = max(1, self._rounds // 2)
         self._begun = self._clock()
         return self._rounds * self._parallelism
+
+
+class LogSizing:
+    """Bytes of log per batch, adapted to the duration of batches that had to leave some for the next.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._factor = 1
+        #: Where the newest batch starts, when it was planned, and whether it was full.
+        self._start: object = None
+        self._begun = 0.0
+        self._was_full = False
+
+    def max_bytes(self, start: object, usual: int | None, most: int | None) -> int | None:
+        """The limit of a batch.
+
+        Args:
+            start: where it starts; a batch may be planned several times.
+            usual: the limit of the first batch; None: there is none.
+            most: to what it may grow; None: it stays.
+        """
+        if usual is None or most is None:
+            return usual
+        if start != self._start:
+            took = self._clock() - self._begun
+            if self._was_full and took < SHORT_S and usual * self._factor < most:
+                self._factor *= 2
+            elif took > LONG_S:
+                self._factor = max(1, self._factor // 2)
+            self._start, self._begun = start, self._clock()
+        return min(usual * self._factor, most)
+
+    def ends(self, *, was_full: bool) -> None:
+        """Note whether the limit ended the batch."""
+        self._was_full = was_full

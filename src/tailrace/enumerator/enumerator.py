@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from tailrace.config.options import SourceOptions
 from tailrace.config.snapshot_overrides import OVERRIDES
 from tailrace.enumerator import rereading, signals
-from tailrace.enumerator.batch_sizing import BatchSizing
+from tailrace.enumerator.batch_sizing import BatchSizing, LogSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
 from tailrace.enumerator.column_changes import column_changes
@@ -98,10 +98,22 @@ QUIET_ADVANCE_S = 10.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one batch; None: no limit."""
+    """Limits of one batch; None: no limit.
+
+    Args:
+        max_rows: rows, of the log and of tables.
+        max_bytes: bytes of log.
+        most_bytes: to how many `max_bytes` may grow as long as batches are short.
+    """
 
     max_rows: int | None = None
     max_bytes: int | None = None
+    most_bytes: int | None = None
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> Limits:
+        """The limits of a stream's batches."""
+        return cls(options.max_rows_per_trigger, *options.batch_bytes)
 
 
 class Enumerator:
@@ -134,6 +146,7 @@ class Enumerator:
         self._parallelism = parallelism
         self._clock = clock
         self._sizing = BatchSizing(parallelism, clock)
+        self._log_sizing = LogSizing(clock)
         self._log: Log | None = None
         self._horizon = Horizon()
         self._end = StreamEnd(options, self._horizon, clock)
@@ -534,12 +547,13 @@ class Enumerator:
         log_range = log.range_after(
             position,
             upto=self._horizon.upto,
-            max_bytes=limits.max_bytes,
+            max_bytes=self._log_sizing.max_bytes(start.log, limits.max_bytes, limits.most_bytes),
             max_rows=limits.max_rows,
             # rows as of the end are reconstructed: a position to read them at would lie behind it
             for_rows=has_rows_to_read and not self._horizon.is_fixed,
             before_us=self._horizon.before_us,
         )
+        self._log_sizing.ends(was_full=log_range is not None and log_range.is_far)
         if stands_still and log.is_caught_up(position) and not (log_range and log_range.alters_tables):
             return start, None
         if log_range is None:

@@ -127,7 +127,7 @@ def _has_news(pipeline: Pipeline, last: PlannedBatch) -> bool:
         stream.hold()
         return stream.has_news(
             StreamOffset.from_json(last.end),
-            Limits(options.max_rows_per_trigger, options.max_bytes_per_trigger),
+            Limits.of(options),
         )
 
 

@@ -25,10 +25,10 @@ class LimitedReader(TailraceStreamReader, SupportsTriggerAvailableNow):
     """Plans from the offset that Spark gives; see `TailraceStreamReader`."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxRowsPerTrigger` if set, else `maxBytesPerTrigger`; `latestOffset` obeys both."""
+        """`maxRowsPerTrigger` if set, else bytes; `latestOffset` obeys both."""
         if self._options.max_rows_per_trigger is not None:
             return ReadMaxRows(self._options.max_rows_per_trigger)
-        return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadMaxBytes(self._options.batch_bytes[0])
 
     @in_short
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

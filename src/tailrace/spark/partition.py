@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tailrace.failpoints import failpoint
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId
+from tailrace.reader.ahead import reading_ahead
 from tailrace.reader.declared import with_declarations
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
@@ -97,11 +99,18 @@ def read_split(
             changes = with_declarations(changes, options.propagation, split.declared, session.source_type)
         if sample is not None:
             changes = sampled(changes, sample, options.column_masks)
-        for rows in layout.rows(changes):
-            yield rows
-            failpoint(point)
+        made = layout.rows(changes)
+        with reading_ahead(made) if _is_backlog(split) else nullcontext(made) as made:
+            for rows in made:
+                yield rows
+                failpoint(point)
     finally:
         session.close()
+
+
+def _is_backlog(split: Split) -> bool:
+    """Whether one task reads a part of the log from the server, often while other cores are idle."""
+    return isinstance(split, LogSplit) and split.events is None
 
 
 def _log(split: LogSplit, session: Session, *, skips_unchanged: bool) -> Iterator[ChangeBatch]:

@@ -153,4 +153,4 @@ class TailraceStreamReader(DataSourceStreamReader):
         return with_shape(end, self._options)
 
     def _limits(self) -> Limits:
-        return Limits(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
+        return Limits.of(self._options)

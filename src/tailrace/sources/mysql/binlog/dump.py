@@ -79,6 +79,7 @@ from tailrace.sources.mysql.wire.kernels.packets import (
     HEARTBEAT,
     HEARTBEAT_V2,
     MALFORMED,
+    MORE,
     PARTIAL,
     ROTATE,
     cut_at,
@@ -96,8 +97,11 @@ _HEARTBEAT_S, _SILENCE_S = 5, 20
 _RECEIVE_BYTES = 1 << 20
 #: No event is larger: a broken length allocates no memory.
 _LARGEST_EVENT = 3 << 29
-#: A buffer that grew beyond this for one huge event is released afterwards.
-_USUAL_BYTES = 4 << 20
+#: A buffer that grew beyond four times this for one huge event is made anew.
+_USUAL_BYTES = 5 << 20
+#: Bytes of a block where more are sure to come: a task decodes a block at once, and each of its tables costs
+#: it a batch.
+_BLOCK_BYTES = 4 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 #: The command holds 32 bits of the offset: an offset beyond is reached by reading from the file's head.
 _FARTHEST = 0xFFFFFFFF
@@ -130,6 +134,7 @@ class DumpStream:
         pos: offset to start at: an event boundary.
         server_id: id of the first attempt; None: derived. Later attempts after a clash derive theirs.
         blocking: wait for new events; else end at the log's end.
+        upto: the end of what is wanted, in large blocks; None: each block as soon as its events are whole.
         server: server_uuid that file and offset belong to, "" to accept any.
         verify: checks the server at each connection.
 
@@ -146,6 +151,7 @@ class DumpStream:
         *,
         server_id: int | None = None,
         blocking: bool,
+        upto: MySqlPosition | None = None,
         server: str = "",
         verify: Callable[[BoundedConnection], None] = lambda _: None,
     ) -> None:
@@ -153,6 +159,7 @@ class DumpStream:
         self._options = options
         self._server_id = server_id or options.server_id
         self._blocking = blocking
+        self._upto = upto
         self._server = server
         self._verify = verify
         self._mariadb = False
@@ -162,7 +169,7 @@ class DumpStream:
         self._received = 0
 
     def blocks(self) -> Generator[EventBlock, None, None]:
-        """Blocks as they arrive, each as soon as its events are whole; a block is valid until the next.
+        """Blocks as they arrive; a block is valid until the next.
 
         Raises:
             PositionLostError: the server does not have, or no longer has, the log from there.
@@ -329,6 +336,10 @@ class DumpStream:
             status = unframe(received.ctypes.data, waiting, events.ctypes.data + held, state.ctypes.data)
             used, written = int(state[0]), int(state[1])
             held += written
+            waiting -= used
+            received[:waiting] = received[used : used + waiting].copy()
+            if status == MORE and not self._is_block(held):
+                continue
             start = yield from self._cut(events, held)
             if start:
                 rest = held - start
@@ -339,7 +350,7 @@ class DumpStream:
                     events[:rest] = events[start:held].copy()
                 held = rest
             if status == ERROR:
-                self._refused(_whole_packet(sock, received[used:waiting].tobytes()))
+                self._refused(_whole_packet(sock, received[:waiting].tobytes()))
             if status == EOF:
                 if self._blocking:
                     raise TransientSourceError(
@@ -347,12 +358,17 @@ class DumpStream:
                     )
                 return
             if status == MALFORMED:
-                first = received[used + 4 : min(used + 200, waiting)].tobytes()
+                first = received[4 : min(200, waiting)].tobytes()
                 if first[:1] == b"\xfb":
                     raise self._connection.asked_for_file(first)
                 raise DecodeError(f"{self._doing()} failed: not a packet of a dump", code="TR-3017")
-            waiting -= used
-            received[:waiting] = received[used : used + waiting].copy()
+
+    def _is_block(self, held: int) -> bool:
+        """Whether so many bytes are to be given away."""
+        upto = self._upto
+        if upto is None or held >= _BLOCK_BYTES:
+            return True
+        return self.file == upto.file and self._walked + held >= upto.pos
 
     def _cut(self, events: np.ndarray, end: int) -> Generator[EventBlock, None, int]:
         """Yield the whole events in `events[:end]`; return the offset of the first incomplete one."""
@@ -509,7 +525,7 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
         return
     at, deadline, delay = (start.file, start.pos), time.monotonic() + _UNSYNCED_S, _FIRST_DELAY_S / 10
     while True:
-        stream = DumpStream(options, *at, blocking=False, server=start.server)
+        stream = DumpStream(options, *at, blocking=False, upto=end, server=start.server)
         with closing(stream.blocks()) as blocks:
             try:
                 if (yield from _upto(blocks, end)):

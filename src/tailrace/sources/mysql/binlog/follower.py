@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 #: Raw bytes of captured transactions that are held.
 HELD_BYTES = 8 << 20
-#: How many batches the thread may be ahead.
+#: How many batches the thread may be ahead; of the largest, two.
 BATCHES_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
@@ -199,7 +199,7 @@ class BinlogFollower(LogFollower):
         )
         #: Databases without captured tables that were written with statements.
         self._others: set[str] = set()
-        self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
+        self._most_ahead = max(BATCHES_AHEAD * options.batch_bytes[0], 2 * options.batch_bytes[1])
         self._segments: deque[_Segment] = deque()
         self._ahead = 0
         self._head = start
