@@ -103,6 +103,26 @@ def test_held_events_are_the_captured_transactions_bytes_wherever_blocks_end():
         ]
 
 
+def test_events_behind_skipped_ones_are_held_and_others_are_not_claimed_to_be():
+    buffer, ends = log_bytes(), event_ends()
+    whole = HeldEvents(1 << 20, (1, 4))
+    index = tx.TransactionIndex(lambda t: t.table == "m")
+    part = block(buffer, 4, ends[-1])
+    done = index.feed(part)
+    whole.add(part, done, index.open_since)
+    boundaries = done.rows[:, rows.END].tolist()
+    for cut in ends[:-1]:
+        index, held = tx.TransactionIndex(lambda t: t.table == "m"), HeldEvents(1 << 20, (1, 4))
+        index.feed(first := block(buffer, 4, cut))
+        held.skip(first)
+        second = block(buffer, cut, ends[-1])
+        held.add(second, index.feed(second), index.open_since)
+        assert held.between((1, 4), (1, ends[-1])) is None
+        for start in boundaries:
+            found, expected = (h.between((1, start), (1, ends[-1])) for h in (held, whole))
+            assert found == expected or (found is None and (start < cut or cut not in boundaries))
+
+
 def test_held_events_beyond_the_limit_are_not_claimed_to_be_held():
     buffer, ends = log_bytes(), event_ends()
     index, held = tx.TransactionIndex(not_t), HeldEvents(300, (1, 4))

@@ -540,8 +540,8 @@ class SourceOptions:
         metadata=option(
             byte_count,
             "bytes > 0, with k, m or g",
-            "A batch ends at the first transaction at or past this many bytes of log. Default: 64 MB, and up to "
-            "256 MB as long as batches of a backlog are short.",
+            "A batch ends at the first transaction at or past this many bytes of log. Default: 64 MB, and up "
+            "to 256 MB as long as batches of a backlog are short.",
         ),
     )
     snapshot_parallelism: int | None = field(

@@ -171,6 +171,10 @@ class GtidSet:
         """Add the numbers in an int64 array, in any order."""
         if not len(numbers):
             return
+        first, last = int(numbers[0]), int(numbers[-1])
+        if last - first == len(numbers) - 1 and (np.diff(numbers) == 1).all():  # as one server's log has them
+            self.add(source, first, last + 1)
+            return
         ordered = np.unique(numbers)
         gaps = np.flatnonzero(np.diff(ordered) != 1)
         starts = ordered[np.concatenate(([0], gaps + 1))]

@@ -65,6 +65,9 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 8 << 20
 #: How many batches the thread may be ahead; of the largest, two.
 BATCHES_AHEAD = 4
+#: Bytes that the thread may be ahead and still hold events, in shares of those it holds: a backlog's batches are
+#: larger than what it holds.
+_HELD_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
 _STATUS_AGE_S = 1.0
@@ -209,6 +212,7 @@ class BinlogFollower(LogFollower):
         self._read_upto = start
         self._forgotten = self._reported
         self._held = HeldEvents(held_bytes, self._reported)
+        self._most_held_ahead = _HELD_AHEAD * held_bytes
         self._stream: DumpStream | None = None
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._folds_names: bool | None = None
@@ -390,9 +394,12 @@ class BinlogFollower(LogFollower):
 
     def _count(self, gtids: GtidSet, rows: np.ndarray) -> None:
         """Add the GTIDs of transactions."""
-        for source in np.unique(rows[:, SOURCE]).tolist():
+        sources = rows[:, SOURCE]
+        is_one = bool((sources == sources[0]).all())
+        for source in sources[:1].tolist() if is_one else np.unique(sources).tolist():
             if source >= 0:
-                gtids.add_numbers(self._index.sources[source], rows[rows[:, SOURCE] == source, GNO])
+                numbers = rows[:, GNO] if is_one else rows[sources == source, GNO]
+                gtids.add_numbers(self._index.sources[source], numbers)
 
     def _identified(self, change: DdlStatement, rows: np.ndarray) -> DdlStatement:
         """A statement with the GTID and the time of its transaction, which is one of `rows`."""
@@ -548,7 +555,10 @@ class BinlogFollower(LogFollower):
                 self._require_kept(ended)
             done = self._index.feed(block)
             with self._changed:
-                self._held.add(block, done, self._index.open_since)
+                if self._ahead > self._most_held_ahead:
+                    self._held.skip(block)
+                else:
+                    self._held.add(block, done, self._index.open_since)
                 if len(done.rows):
                     self._append(done)
                 end = block.pos + block.end - block.start

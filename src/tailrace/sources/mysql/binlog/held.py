@@ -116,6 +116,12 @@ class HeldEvents:
             self._open[2].clear()
             self._overflowed = True
 
+    def skip(self, block: EventBlock) -> None:
+        """Hold nothing of the next block, nor of those before it."""
+        self._pieces.clear()
+        self._bytes, self._open, self._overflowed = 0, None, False
+        self._since = (number_of(block.file), block.pos + block.end - block.start)
+
     def _take(self, block: EventBlock, start: int, end: int) -> None:
         if start >= block.pos:
             data = _bytes(block, start, end)
