@@ -65,8 +65,8 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 8 << 20
 #: How many batches the thread may be ahead; of the largest, two.
 BATCHES_AHEAD = 4
-#: Bytes that the thread may be ahead and still hold events, in shares of those it holds: a backlog's batches are
-#: larger than what it holds.
+#: How many times the bytes that it holds the thread may be ahead and still hold events: a backlog's batches are
+#: larger than those.
 _HELD_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
