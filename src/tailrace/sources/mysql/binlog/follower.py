@@ -65,8 +65,8 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 8 << 20
 #: How many batches the thread may be ahead; of the largest, two.
 BATCHES_AHEAD = 4
-#: How many times the bytes that it holds the thread may be ahead and still hold events: a backlog's batches are
-#: larger than those.
+#: The thread holds no events while it is ahead by so many times the bytes that it may hold: the batches of a
+#: backlog are larger.
 _HELD_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
