@@ -58,7 +58,13 @@ class Layout:
 
     def __init__(self, plan: RowImagePlan, max_rows: int) -> None:
         self.plan = plan
-        types = [c.type.arrow for c in plan.schema.columns] * 2
+        #: Of each column its Arrow type, whether that has offsets, and its conversion. Asking Arrow for these
+        #: takes as long as making a small column.
+        self.columns = [
+            (field.type, is_variable(field.type), plan.finish.get(i))
+            for i, field in enumerate(plan.schema.arrow)
+        ]
+        types = [type_ for type_, _, _ in self.columns] * 2
         self.bits = np.array([1, 1] + [b for t in types for b in (1, _value_bits(t))], np.int64)
         #: Bytes in addition to those per row: the last offset.
         self.extra = np.array([0, 0] + [b for t in types for b in (0, 4 * is_variable(t))], np.int64)
@@ -161,17 +167,17 @@ def _image(
     columns = len(schema.columns)
     children = []
     data = 2 + 4 * columns + side * len(layout.plan.variable)
-    for i, field in enumerate(schema.arrow):
+    for i, (type_, has_offsets, finish) in enumerate(layout.columns):
         at = 2 + 2 * (side * columns + i)
         validity, values = buffers[at : at + 2]
-        if finish := layout.plan.finish.get(i):
+        if finish is not None:
             children.append(finish(array(pa.binary(), rows, validity, values, buffers[data])))
             data += 1
-        elif is_variable(field.type):
-            children.append(array(field.type, rows, validity, values, buffers[data]))
+        elif has_offsets:
+            children.append(array(type_, rows, validity, values, buffers[data]))
             data += 1
         else:
-            children.append(pa.Array.from_buffers(field.type, rows, [validity, values]))
+            children.append(pa.Array.from_buffers(type_, rows, [validity, values]))
     present = None if images == rows else buffers[side]
     return pa.Array.from_buffers(schema.arrow, rows, [present], children=children)
 
