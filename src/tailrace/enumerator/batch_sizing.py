@@ -15,6 +15,13 @@ SHORT_S, LONG_S = 1.0, 4.0
 MOST_ROUNDS = 8
 
 
+def _adapted(size: int, took_s: float, most: int) -> int:
+    """The size of a batch, at most `most`, from that of the one before it and the time which that took."""
+    if took_s < SHORT_S:
+        return min(most, 2 * size)
+    return max(1, size // 2) if took_s > LONG_S else size
+
+
 class BatchSizing:
     """Chunks per batch, adapted to the batches' duration.
 
@@ -32,11 +39,7 @@ class BatchSizing:
     def chunks(self) -> int:
         """The number of chunks of the batch being planned; call it once per batch."""
         if self._begun is not None:
-            took = self._clock() - self._begun
-            if took < SHORT_S:
-                self._rounds = min(MOST_ROUNDS, 2 * self._rounds)
-            elif took > LONG_S:
-                self._rounds = max(1, self._rounds // 2)
+            self._rounds = _adapted(self._rounds, self._clock() - self._begun, MOST_ROUNDS)
         self._begun = self._clock()
         return self._rounds * self._parallelism
 
@@ -67,11 +70,8 @@ class LogSizing:
         if usual is None or most is None:
             return usual
         if start != self._start:
-            took = self._clock() - self._begun
-            if self._was_full and took < SHORT_S and usual * self._factor < most:
-                self._factor *= 2
-            elif took > LONG_S:
-                self._factor = max(1, self._factor // 2)
+            largest = -(-most // usual) if self._was_full else self._factor
+            self._factor = _adapted(self._factor, self._clock() - self._begun, largest)
             self._start, self._begun = start, self._clock()
         return min(usual * self._factor, most)
 

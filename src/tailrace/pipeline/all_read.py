@@ -125,10 +125,7 @@ def _has_news(pipeline: Pipeline, last: PlannedBatch) -> bool:
     )
     with closing(stream):
         stream.hold()
-        return stream.has_news(
-            StreamOffset.from_json(last.end),
-            Limits.of(options),
-        )
+        return stream.has_news(StreamOffset.from_json(last.end), Limits.of(options))
 
 
 def _state(pipeline: Pipeline, checkpoint: Checkpoint, last: PlannedBatch) -> str:

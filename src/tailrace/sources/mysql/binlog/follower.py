@@ -395,11 +395,11 @@ class BinlogFollower(LogFollower):
     def _count(self, gtids: GtidSet, rows: np.ndarray) -> None:
         """Add the GTIDs of transactions."""
         sources = rows[:, SOURCE]
-        is_one = bool((sources == sources[0]).all())
-        for source in sources[:1].tolist() if is_one else np.unique(sources).tolist():
+        # mostly one server's: then they need not be sorted
+        different = sources[:1] if (sources == sources[0]).all() else np.unique(sources)
+        for source in different.tolist():
             if source >= 0:
-                numbers = rows[:, GNO] if is_one else rows[sources == source, GNO]
-                gtids.add_numbers(self._index.sources[source], numbers)
+                gtids.add_numbers(self._index.sources[source], rows[sources == source, GNO])
 
     def _identified(self, change: DdlStatement, rows: np.ndarray) -> DdlStatement:
         """A statement with the GTID and the time of its transaction, which is one of `rows`."""
