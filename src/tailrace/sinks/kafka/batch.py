@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,7 @@ class KafkaBatch:
         single_pass: what the sink expects of the batch.
         has_order: whether messages have the order of changes within their transactions.
         needs_columns: whether messages carry the columns of their tables, as a schema.
+        may_be_whole: whether one writer writes a batch that one task reads.
     """
 
     batch: CellBatch
@@ -53,12 +55,19 @@ class KafkaBatch:
     single_pass: SinglePass
     has_order: bool
     needs_columns: bool = False
+    may_be_whole: bool = True
     #: How many writers the batch has, and those that have not written it yet.
     writers: int = field(init=False)
     missing: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writers, self.missing = self.stream.missing(self.batch.id)
+        most = 1 if self.may_be_whole and self._in_one_task else sys.maxsize
+        self.writers, self.missing = self.stream.missing(self.batch.id, most)
+
+    @cached_property
+    def _in_one_task(self) -> bool:
+        """Whether one task reads the batch."""
+        return self.batch.once.rdd.getNumPartitions() == 1
 
     @cached_property
     def truncated(self) -> frozenset[str]:
@@ -98,7 +107,9 @@ class KafkaBatch:
         texts = frozenset(self.shares.keyed(schema).text for schema in expected)
         share = replace(share, schemas=texts)
         cells = self.batch.once.select("min_seq", "cell")
-        yield WrittenPass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
+        in_one_task = self.writers == 1 and self._in_one_task
+        reports = run_writers(cells, share, self.missing, in_one_task=in_one_task)
+        yield WrittenPass({str(s.id): s.id for s in expected}, reports)
 
     def _commit(self, done: WrittenPass) -> list[Written]:
         """Note what one pass has written."""

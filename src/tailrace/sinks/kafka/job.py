@@ -19,18 +19,20 @@ from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.reader.ahead import reading_ahead
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.division import NO_DIVISION, Division
 from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
-from tailrace.sinks.kafka.shares import Share, cut_cells
+from tailrace.sinks.kafka.shares import Share, cut_cells, whole_batch
 from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.truncations import places
 from tailrace.sinks.kafka.writer import write_share
 from tailrace.sinks.messages import job
 from tailrace.sinks.messages.job import Reports
+from tailrace.sinks.messages.turns import of_shares
 from tailrace.sinks.single_pass import Schemas
 from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow
@@ -214,13 +216,16 @@ class ShareFactory:
         return found
 
 
-def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Reports:
+def run_writers(
+    cells: DataFrame, share: Share, missing: Sequence[int], *, in_one_task: bool = False
+) -> Reports:
     """Run a batch's writers; see `sinks.messages.job`.
 
     Args:
         cells: columns `min_seq` and `cell`.
         share: what the writers need.
         missing: the numbers of the writers that have not written the batch yet.
+        in_one_task: whether the cells are read by one task, for one writer: it writes while it reads.
 
     Raises:
         SinkError: one of them failed.
@@ -230,8 +235,14 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
         return cut_cells(share, rows)
 
     def write(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_share(share, rows)
+        return write_share(share, of_shares(rows))
 
+    def write_whole(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with reading_ahead(whole_batch(share, rows)) as changes:
+            yield from write_share(share, changes, first=0)
+
+    if in_one_task:
+        return job.run_writer(cells, write_whole)
     keeps_keys = share.division.message_keys is None
     is_whole = share.writers == 1 and share.schemas is None and not share.truncated and keeps_keys
     return job.run_writers(cells, None if is_whole else cut, write, share.writers, missing)

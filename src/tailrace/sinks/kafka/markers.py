@@ -168,7 +168,8 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
         while True:
-            for message in consumer.consume(_RECORDS, 0.2):
+            # one at first: it waits until it has as many as it is asked for
+            for message in consumer.consume(1, 0.2) + consumer.consume(_RECORDS, 0):
                 error = message.error()
                 if error is None:
                     key = message.key().decode()

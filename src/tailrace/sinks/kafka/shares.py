@@ -88,6 +88,27 @@ class Share:
         return f"tailrace.{self.name}.{writer}"
 
 
+def whole_batch(
+    share: Share, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, ChangeBatch | None]]:
+    """Rows of (min_seq, cell) that one task reads, as `Turns.write` takes them; None where they must be cut.
+
+    They must if there is a schema that is not expected, or if a table's cells are not in order.
+    """
+    last: dict[str, str] = {}
+    for rows in batches:
+        for seq, cell in zip(rows.column(0).to_pylist(), rows.column(1), strict=True):
+            given = decode_cell(cell.as_buffer())
+            with concerning(given.table.id, sink=True):
+                batch = share.division.batch(given)
+                is_expected = share.expects(batch)
+            if not is_expected or seq < last.get(str(batch.table.id), ""):
+                yield 0, None
+                return
+            last[str(batch.table.id)] = seq
+            yield 0, batch
+
+
 def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of (min_seq, cell) as rows of SHARES."""
     for rows in batches:

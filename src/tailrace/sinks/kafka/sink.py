@@ -3,8 +3,8 @@
     prefix.database.table       changes: key, envelope, headers; a tombstone after a delete
     __tailrace.<pipeline>       which batches are written (`markers`)
 
-A batch is divided among a fixed number of writers by the keys of its changes (`writer`). Each writer puts its
-share and a marker into one transaction of its own. When a batch comes again, after a crash between any two of
+A batch that one task reads has one writer. Others are divided among a fixed number of writers by the keys of
+their changes (`writer`). Each writer puts its share and a marker into one transaction of its own. When a batch comes again, after a crash between any two of
 these transactions, only those writers write it whose marker is missing. So `read_committed` consumers see
 each change once, and the changes of a key in order. They may see one writer's share of a batch before
 another's.
@@ -165,6 +165,7 @@ class KafkaSink:
                 self._single_pass,
                 self._settings.provide_transaction_metadata,
                 self._settings.carries_schemas,
+                may_be_whole=self._settings.parallelism is None,
             ).write()
         except KafkaError as error:
             self._forget()

@@ -38,7 +38,7 @@ class KafkaStream:
         client: how to reach the cluster.
         stream: the stream.
         prefix: the topic prefix: a pipeline may have several Kafka sinks.
-        writers: the number of writers of new batches.
+        writers: the largest number of writers of new batches.
         is_transactional: whether transactions and markers are used.
         division: stands for the settings that divide a batch among its writers; empty: by the tables' keys.
     """
@@ -72,10 +72,10 @@ class KafkaStream:
         self.schemas: dict[str, str] = {}
 
     def open(self, topics: Iterable[str] = ()) -> None:
-        """Read what is written, and fence the writers of earlier runs.
+        """Fence the writers of earlier runs, and read what is written.
 
-        A writer of this run fences its predecessor itself. The writers that only an earlier run had are
-        fenced here, so that a batch they began is either visible now or never will be.
+        So a batch that they began is either visible now or never will be: it may have another number of
+        writers when it comes again.
 
         Args:
             topics: the names of all topics.
@@ -109,13 +109,13 @@ class KafkaStream:
             )
         if owner is None:
             self._require_alone(topics)
-        if owner is None or owner.writers != self._writers:
-            former = 0 if owner is None else owner.writers
+        else:
             with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
-                for fenced in pool.map(self._producer, map(str, range(former))):
+                for fenced in pool.map(self._producer, map(str, range(owner.writers))):
                     fenced.close()
+        if owner is None or owner.writers != self._writers:
             self._write(producer, Record(OWNER, Marker(self._id.query, -1, self._writers)))
-            known = read_markers(self._client, self.topic)
+        known = read_markers(self._client, self.topic)
         self._last, self.schemas, self.end = dict(known.last), dict(known.schemas), known.end
 
     def _require_alone(self, topics: Iterable[str]) -> None:
@@ -130,15 +130,19 @@ class KafkaStream:
                     code="TR-6101",
                 )
 
-    def missing(self, batch: int) -> tuple[int, list[int]]:
+    def missing(self, batch: int, most: int) -> tuple[int, list[int]]:
         """The number of writers of batch number `batch`, and those that have not written it.
+
+        Args:
+            batch: its number.
+            most: how many writers it has at most if none of them has written it.
 
         Raises:
             StateError: some of them have, with settings that divide it otherwise.
         """
         markers = {key: marker for key, marker in self._last.items() if key not in (OWNER, SIDE_TOPICS)}
         begun = [marker for marker in markers.values() if marker.batch == batch]
-        writers = begun[0].writers if begun else self._writers
+        writers = begun[0].writers if begun else min(self._writers, most)
         last = [markers.get(str(writer)) for writer in range(writers)]
         missing = [w for w, marker in enumerate(last) if marker is None or marker.batch < batch]
         if begun and missing and begun[0].division != self._division:

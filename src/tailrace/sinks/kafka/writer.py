@@ -5,8 +5,13 @@ many producers may write to one partition, and the changes of a key keep their o
 
     cells ──cut_cells()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► topics, marker
 
+A batch that one task reads needs neither: it is in order, and one writer writes it while it is read.
+
+    cells ──whole_batch()──► write_share() ──► topics, marker
+
 If `Share.schemas` names the table schemas that the batch is expected to hold, and the batch holds another
-one, all writers are stopped before the first of them has begun: there is a shuffle in between.
+one, all writers are stopped before the first of them has begun, as there is a shuffle in between; the one
+that has no shuffle before it gives up its transaction.
 
 `shares` splits the cells, `messages` measures messages, `transactions` holds producers, `reports` is what the
 driver receives.
@@ -19,6 +24,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from tailrace.errors import SinkError, of_table
+from tailrace.model.change import ChangeBatch
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.shares import Share
@@ -27,17 +33,27 @@ from tailrace.sinks.messages.reports import failed_report
 from tailrace.sinks.messages.turns import Turns
 
 
-def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows of SHARES to Kafka, each writer's in order and in one transaction; a row of REPORT for each.
+def write_share(
+    share: Share, changes: Iterable[tuple[int, ChangeBatch | None]], *, first: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Write changes to Kafka, each writer's in order and in one transaction; a row of REPORT for each.
 
     A failure is reported, not raised: Spark would retry the task at once.
+
+    Args:
+        share: the batch's settings.
+        changes: as `Turns.write` takes them.
+        first: the writer that has the first turn: it begins while its changes are read; None: unknown.
 
     Raises:
         SinkError: a newer producer has taken over.
     """
     turns = Turns(lambda writer: open_transaction(share, writer))
     try:
-        yield from turns.write(batches)
+        if first is not None:
+            turns.begin(first)
+        yield from turns.write(changes)
+        _drop(turns.present)  # it was stopped
     except KafkaError as error:
         _drop(turns.present)
         failure = _of_topic(share, error)

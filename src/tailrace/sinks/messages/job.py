@@ -85,8 +85,25 @@ def run_writers(
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
     shares = shares.repartitionById(writers, f.col("writer")).sortWithinPartitions("seq")
+    return _reports(shares, write, writers)
+
+
+def run_writer(cells: DataFrame, write: Conversion) -> Reports:
+    """Run the one writer of a batch that one task reads.
+
+    Args:
+        cells: columns `min_seq` and `cell`.
+        write: converts them to rows of REPORT.
+
+    Raises:
+        SinkError: it failed.
+    """
+    return _reports(cells, write, writers=1)
+
+
+def _reports(rows: DataFrame, write: Conversion, writers: int) -> Reports:
     try:
-        reports = map_in_arrow(shares, write, REPORT).collect()
+        reports = map_in_arrow(rows, write, REPORT).collect()
     except PySparkException as error:
         raise parse_error(str(error)) or error from error
     return _summary(writers, reports)

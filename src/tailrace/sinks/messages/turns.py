@@ -1,4 +1,4 @@
-"""The writers of one task, one after the other: rows of SHARES come in the order of their writers."""
+"""The writers of one task, one after the other."""
 
 from __future__ import annotations
 
@@ -35,25 +35,39 @@ class Turns(Generic[W]):
 
     def __init__(self, open_writer: Callable[[int], W]) -> None:
         self._open_writer = open_writer
+        self._number = -1
         #: The writer whose turn it is; after an error the one to give up.
         self.present: W | None = None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write rows of SHARES; a row of REPORT for each writer."""
-        number = -1
-        for rows in batches:
-            for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
-                if not len(cell.as_buffer()):  # `shares.STOP`
-                    yield stopped_report(writer)
-                    return
-                if self.present is not None and number != writer:
-                    yield self.present.finish()
-                    self.present = None
-                if self.present is None:
-                    number, self.present = writer, self._open_writer(writer)
-                changes = decode_cell(cell.as_buffer())
-                with concerning(changes.table.id, sink=True):
-                    self.present.write(changes)
+    def begin(self, writer: int) -> None:
+        """Begin the turn of a writer before its changes come."""
+        self._number, self.present = writer, self._open_writer(writer)
+
+    def write(self, shares: Iterable[tuple[int, ChangeBatch | None]]) -> Iterator[pa.RecordBatch]:
+        """Write shares; a row of REPORT for each writer.
+
+        Args:
+            shares: the writers' numbers, in their order, with changes; None stops the writer.
+        """
+        for writer, changes in shares:
+            if changes is None:
+                yield stopped_report(writer)
+                return
+            if self.present is not None and self._number != writer:
+                yield self.present.finish()
+                self.present = None
+            if self.present is None:
+                self.begin(writer)
+            with concerning(changes.table.id, sink=True):
+                self.present.write(changes)
         if self.present is not None:
             yield self.present.finish()
             self.present = None
+
+
+def of_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, ChangeBatch | None]]:
+    """Rows of SHARES as `Turns.write` takes them."""
+    for rows in batches:
+        for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
+            data = cell.as_buffer()
+            yield writer, decode_cell(data) if len(data) else None  # `shares.STOP` is empty

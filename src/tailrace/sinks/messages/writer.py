@@ -26,7 +26,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.sinks.messages.outgoing import MessageMaker, owned
 from tailrace.sinks.messages.reports import failed_report, written_report
 from tailrace.sinks.messages.shares import STOP, cut, owned_by, share_row
-from tailrace.sinks.messages.turns import Turns
+from tailrace.sinks.messages.turns import Turns, of_shares
 
 
 class MessageChannel(Protocol):
@@ -120,7 +120,7 @@ def write_share(share: MessageShare, batches: Iterable[pa.RecordBatch]) -> Itera
     """
     turns = Turns(lambda number: _Writer(share, number))
     try:
-        yield from turns.write(batches)
+        yield from turns.write(of_shares(batches))
     except SinkError as error:
         yield failed_report(error)
     finally:
