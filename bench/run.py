@@ -113,7 +113,7 @@ class Bench:
                 *pair, lake, sizes.rows, sizes.repeat, sink="delta", beside=False
             ),
             "scale": lambda: scale.measure(*pair, sizes.rows),
-            "topics": lambda: topics.measure(*pair, sizes.bulk // 5),
+            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5),
             # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
             "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk),

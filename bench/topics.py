@@ -98,7 +98,6 @@ def _run(
         "events",
         "cells",
         startingPosition=f"file:{part.file}:{part.start}",
-        logParallelism=str(spark_runs.TASKS),
         maxBytesPerTrigger="256m",
     )
     with (
@@ -127,7 +126,7 @@ def _cpu_s(broker: KafkaServer) -> float:
 
 def main() -> None:
     """Measure and print."""
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     with running(None) as source, tempfile.TemporaryDirectory() as scratch:
         with closing(source.connect()) as connection:
             data.prepare(connection)

@@ -31,6 +31,8 @@ from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.job import run_writers
+from tailrace.sinks.kafka.librdkafka import KafkaError
+from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.kafka.standing import KafkaQuarantine
 from tailrace.sinks.route import Router
@@ -138,6 +140,55 @@ def test_batch_like_those_before_it_is_read_once_and_another_is_not_begun_in_vai
         for i in (1, 2, 3, 9, 12, 13, *(n + i for n in (10, 30, 50, 70) for i in range(9)))
     }
     assert len(messages(kafka, f"{prefix}.shop.u")) == 1
+
+
+def in_one_task(batch: CellBatch) -> CellBatch:
+    return replace(batch, once=batch.once.coalesce(1))
+
+
+def test_batch_that_one_task_reads_has_one_writer_and_is_read_once(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",))
+    logs = [
+        ("log", changes(SCHEMA, [("u", row(i, str(n - 1)), row(i, str(n))) for i in range(9)], first=10 * n))
+        for n in range(8)
+    ]
+    new_schema = ("log", changes(wider, [("c", None, row(9) | {"more": 1})], first=90))
+    batches = [logs[:2], logs[2:4], logs[5:3:-1], [logs[6], new_schema], [logs[7]]]
+    sink, read_once = open_sink(parallelism=None), []
+    for number, cells in enumerate(batches):
+        batch = in_one_task(batch_of(spark, prefix, number, *cells))
+        sink.write(batch)
+        read_once.append(not batch.once.is_cached)
+    # the third is not in order, the fourth has a new schema: what was sent of them is not seen
+    assert read_once == [False, True, False, False, False]
+    open_sink(parallelism=None).write(batch)
+    assert sink._stream is not None
+    assert read_markers(sink._client, sink._stream.topic).last["0"].writers == 1
+    found = values(messages(kafka, f"{prefix}.shop.t"))
+    names = {i: [v["after"]["name"] for v in found if v["after"]["id"] == i] for i in range(9)}
+    assert names == {i: [str(n) for n in range(8)] for i in range(9)}
+    assert len(found) == 9 * 8 + 1
+
+
+def test_writers_of_an_earlier_run_write_no_more_once_another_begins(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    batch = in_one_task(batch_of(spark, prefix, 0, ("log", changes(SCHEMA, [("c", None, row(1))]))))
+    stream = open_sink(parallelism=None)._open(batch)
+    late = [stream._producer(str(writer)) for writer in range(stream._writers)]
+    assert len(late) > 1
+    for writer, producer in enumerate(late):
+        marker = Record(str(writer), stream.marker(0, len(late)))
+        producer.begin()
+        producer.produce(stream.topic, record_messages([marker]), 30)
+    open_sink(parallelism=None).write(batch)  # by one writer
+    for producer in late:
+        with pytest.raises(KafkaError):
+            producer.commit(30)
+        producer.close()
+    assert len(messages(kafka, f"{prefix}.shop.t")) == 1
 
 
 def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(

@@ -41,7 +41,6 @@ def open_run(mysql, kafka, busy, tmp_path):
             "bootstrap-servers": kafka.bootstrap,
             "topic-prefix": busy,
             "topic-partitions": 3,
-            "parallelism": 2,
             **given,
         }
         return PipelineProcess(
@@ -51,9 +50,9 @@ def open_run(mysql, kafka, busy, tmp_path):
     return open_
 
 
-@pytest.fixture
-def run(open_run):
-    return open_run()
+@pytest.fixture(params=[{"parallelism": 2}, {}], ids=["divided", "in one task"])
+def run(open_run, request):
+    return open_run(**request.param)
 
 
 def assert_exact(mysql, kafka, busy):
@@ -100,7 +99,7 @@ def test_topics_are_exact_after_kills_at_failpoints(mysql, kafka, busy, run):
 @pytest.mark.timeout(3600)
 def test_topics_with_named_keys_and_partitions_are_exact_after_kills(mysql, kafka, busy, open_run):
     # an update of `v` is a delete and a create
-    keys = {"message-key-columns": ".*:id,v", "partition-by": ".*:v"}
+    keys = {"message-key-columns": ".*:id,v", "partition-by": ".*:v", "parallelism": 2}
     run_through(mysql, busy, open_run(**keys), KILLS)
     assert_exact(mysql, kafka, busy)
     found = [m for subject in TABLES for m in messages(kafka, f"{busy}.{busy}.{subject.name}")]

@@ -120,7 +120,8 @@ class KafkaSettings(MessageSettings):
         extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
             `__debezium.context.*`.
         delivery: exactly-once by transactions, or at-least-once.
-        parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
+        parallelism: writers, each with a producer of its own; default: as many as Spark has cores, and one
+            for a batch that one task reads, as is usual for the log.
         on_refused_row: how a change is handled whose message is larger than its topic allows, or that the
             format has no form for.
         max_quarantined: how many changes of a table may be in quarantine.

@@ -115,11 +115,13 @@ class DebeziumFormat:
             context=self.context,
             constants=self.headers,
         )
+        if len(values) > len(batch):
+            headers = headers.take(pa.array(np.repeat(np.arange(len(batch)), 1 + deletes)))
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
             keys,
             values,
-            headers.take(pa.array(np.repeat(np.arange(len(batch)), 1 + deletes))),
+            headers,
             pa.nulls(len(values), pa.int32()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())

@@ -134,8 +134,9 @@ def _write(
     job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
 
     fixed = sum(map(len, texts)) * len(op)
-    keys = Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
-    values = Output(_expected(described[:3], parts[:3], len(op)) + fixed)
+    keys = Output(_expected(described[3:], parts[3:], [messages] * 2) + (fixed if key_columns else 0))
+    present = [0 if image is None else len(op) - image.null_count for image in images]
+    values = Output(_expected(described[:3], parts[:3], [*present, len(op)]) + fixed)
     while True:
         job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
         job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
@@ -153,11 +154,14 @@ def _write(
     return (arrays[0] if key_columns else pa.nulls(messages, pa.binary())), arrays[1]
 
 
-def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
-    """Estimated number of bytes for these parts of `rows` rows."""
-    labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
+def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: Sequence[int]) -> int:
+    """Estimated number of bytes for these parts, each of as many rows as `rows` says."""
+    labels = sum(
+        n * (int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words))
+        for words, n in zip(described, rows, strict=True)
+    )
     data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= value_kinds.STRING)
-    return int(rows * labels + data + data // 2)
+    return labels + data + data // 2
 
 
 class Output:

@@ -88,9 +88,7 @@ class Share:
         return f"tailrace.{self.name}.{writer}"
 
 
-def whole_batch(
-    share: Share, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, ChangeBatch | None]]:
+def whole_batch(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, ChangeBatch | None]]:
     """Rows of (min_seq, cell) that one task reads, as `Turns.write` takes them; None where they must be cut.
 
     They must if there is a schema that is not expected, or if a table's cells are not in order.

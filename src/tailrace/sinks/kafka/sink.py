@@ -4,10 +4,10 @@
     __tailrace.<pipeline>       which batches are written (`markers`)
 
 A batch that one task reads has one writer. Others are divided among a fixed number of writers by the keys of
-their changes (`writer`). Each writer puts its share and a marker into one transaction of its own. When a batch comes again, after a crash between any two of
-these transactions, only those writers write it whose marker is missing. So `read_committed` consumers see
-each change once, and the changes of a key in order. They may see one writer's share of a batch before
-another's.
+their changes (`writer`). Each writer puts its share and a marker into one transaction of its own. When a
+batch comes again, after a crash between any two of these transactions, only those writers write it whose
+marker is missing. So `read_committed` consumers see each change once, and the changes of a key in order. They
+may see one writer's share of a batch before another's.
 
 A partition is chosen by the key's bytes as Kafka's Java producer chooses it, so a topic that Debezium has
 filled can be continued. All changes of a table without a key go to partition 0 and keep their order.

@@ -39,9 +39,10 @@ class Turns(Generic[W]):
         #: The writer whose turn it is; after an error the one to give up.
         self.present: W | None = None
 
-    def begin(self, writer: int) -> None:
-        """Begin the turn of a writer before its changes come."""
+    def begin(self, writer: int) -> W:
+        """Begin the turn of a writer, before its changes come or when they do."""
         self._number, self.present = writer, self._open_writer(writer)
+        return self.present
 
     def write(self, shares: Iterable[tuple[int, ChangeBatch | None]]) -> Iterator[pa.RecordBatch]:
         """Write shares; a row of REPORT for each writer.
@@ -56,10 +57,9 @@ class Turns(Generic[W]):
             if self.present is not None and self._number != writer:
                 yield self.present.finish()
                 self.present = None
-            if self.present is None:
-                self.begin(writer)
+            present = self.present or self.begin(writer)
             with concerning(changes.table.id, sink=True):
-                self.present.write(changes)
+                present.write(changes)
         if self.present is not None:
             yield self.present.finish()
             self.present = None
