@@ -93,12 +93,21 @@ _CONF: dict[str, str] = {
     "spark.python.daemon.module": "tailrace.spark.daemon",
 }
 
+#: What writes Delta's log on local disks, and what a user may have set instead: Delta refuses both.
+_LOCAL_LOG_STORE, _LOG_STORE = "spark.delta.logStore.file.impl", "spark.delta.logStore.class"
+
 #: Without files `.crc`, which double the number of files that a batch's commit writes to a local disk. Not
 #: where object stores are written: their connectors keep blocks in local files and accept no other class.
 #: Nor on YARN, whose client asks for the scheme that this class does not have.
 _RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # FileContext, the default of both, asks for each file that it renames whether it is a link: a process
+    # each time. What these do is as safe: either looks whether a file is there, and renames then.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    _LOCAL_LOG_STORE: "io.delta.storage.LocalLogStore",
 }
 
 _DELTA_CONF: dict[str, str] = {
@@ -258,6 +267,8 @@ def begin_session(
     if all(map(is_local, paths)) and master != _YARN:
         conf |= _RAW_LOCAL_FILES
     conf |= _resolved(given)
+    if _LOG_STORE in conf:
+        conf.pop(_LOCAL_LOG_STORE, None)
     if jars:
         conf["spark.jars"] = ",".join(filter(None, [*map(str, jars), conf.get("spark.jars")]))
     conf |= {"spark.app.name": name, "spark.master": master}
