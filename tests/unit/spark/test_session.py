@@ -57,3 +57,12 @@ def test_spark_that_is_lost_while_it_starts_is_no_wrong_setting(error: Exception
         raise error
     assert isinstance(found.value, TransientSourceError)
     assert (found.value.code, found.value.retryable) == ("TR-8001", True)
+
+
+@pytest.mark.parametrize("of_user", [None, "com.example.Store"])
+def test_delta_gets_one_log_store_only(monkeypatch: pytest.MonkeyPatch, of_user: str | None) -> None:
+    monkeypatch.setattr("tailrace.spark.launch.is_running", lambda: True)
+    given = {} if of_user is None else {"spark.delta.logStore.class": of_user}
+    found = session.begin_session("test", master=LOCAL, extra_conf=given)._conf
+    stores = {name: value for name, value in found.items() if name.startswith("spark.delta.logStore")}
+    assert stores == (given or {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"})
