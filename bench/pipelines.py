@@ -17,7 +17,13 @@ _PASSWORD = "BENCH_PASSWORD"
 
 
 def pipeline_file(
-    file: Path, server: Server, sink: Mapping[str, str], tables: str = "items", **pipeline: str
+    file: Path,
+    server: Server,
+    sink: Mapping[str, str],
+    tables: str = "items",
+    *,
+    start: str = "initial",
+    **pipeline: str,
 ) -> Path:
     """Write a pipeline file, whose checkpoint is beside it.
 
@@ -26,6 +32,7 @@ def pipeline_file(
         server: the source; its password goes by a variable of this process.
         sink: its section.
         tables: a pattern of the captured tables.
+        start: the starting position.
         pipeline: settings of the pipeline; default: `trigger: available-now`.
     """
     os.environ[_PASSWORD] = server.password
@@ -38,6 +45,7 @@ def pipeline_file(
             "password": f"${{env:{_PASSWORD}}}",
             "tls-mode": "disabled",
             "tables": rf"{data.DATABASE}\.{tables}",
+            "starting-position": start,
         },
         "sink": dict(sink),
         "pipeline": {"trigger": "available-now", "checkpoint": str(file.parent / "checkpoint"), **pipeline},

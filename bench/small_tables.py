@@ -29,13 +29,13 @@ def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
         place: a directory for the pipeline.
         tables: how many.
     """
-    _make(server, tables)
+    make_tables(server, tables)
     lake = place / str(tables)
     file = pipeline_file(lake / "pipeline.yaml", server, {"type": "delta", "path": str(lake)}, r"t\d+")
     for what in ("snapshot", "one change each"):
         seconds, cpu_s = timed(lambda: run(file))
         yield Figure(f"small tables, {tables:,}", what, seconds, "s", cpu_s={"all processes": cpu_s})
-        _change(server, tables)
+        change_each(server, tables)
     with closing(server.connect()) as connection:
         data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
 
@@ -54,7 +54,8 @@ def main() -> int:
         )
 
 
-def _make(server: Server, tables: int) -> None:
+def make_tables(server: Server, tables: int) -> None:
+    """Create tables `t0`, `t1` and so on, of one row each."""
     with closing(server.connect()) as connection:
         for number in range(tables):
             data.execute(
@@ -64,7 +65,8 @@ def _make(server: Server, tables: int) -> None:
             )
 
 
-def _change(server: Server, tables: int) -> None:
+def change_each(server: Server, tables: int) -> None:
+    """Update the row of each of them."""
     with closing(server.connect()) as connection:
         data.execute(connection, *(f"UPDATE t{number} SET v = CONCAT(v, '.')" for number in range(tables)))
 

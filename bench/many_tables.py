@@ -1,0 +1,128 @@
+"""How a pipeline of many tables starts and runs: `python -m bench.many_tables [TABLES...]`.
+
+`tailrace run` begins with the log, without a snapshot: a pattern matches all tables, and their changes are
+printed. Memory is the largest resident set of a process of each role.
+
+    start            from the start of the process until the console prints a change that was made meanwhile
+    one change each  a whole run with `trigger: available-now` after a change of every table
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bench import data
+from bench.pipelines import command, pipeline_file
+from bench.processes import Sampler
+from bench.report import Figure
+from bench.servers import Server, running
+from bench.small_tables import change_each, make_tables
+from bench.targets import show_judged
+
+
+def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
+    """The figures of so many tables.
+
+    Args:
+        server: the source.
+        place: a directory for the pipeline.
+        tables: how many.
+    """
+    make_tables(server, tables)
+    endless, once = (
+        pipeline_file(
+            place / str(tables) / f"{trigger}.yaml",
+            server,
+            {"type": "console"},
+            r"t\d+",
+            start="latest",
+            trigger=trigger,
+        )
+        for trigger in ("continuous", "available-now")
+    )
+    yield _start(server, endless, tables)
+    change_each(server, tables)
+    yield _run(once, tables)
+    with closing(server.connect()) as connection:
+        data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
+
+
+def _start(server: Server, file: Path, tables: int) -> Figure:
+    begun = time.perf_counter()
+    with subprocess.Popen(command(file), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with Sampler([process.pid]) as sampler, _changing(server):
+            first = next((line for line in process.stdout if "batch " in line), None)
+            seconds = time.perf_counter() - begun
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+    assert first is not None, "no change was printed"
+    return _figure(tables, "start", seconds, sampler)
+
+
+def _run(file: Path, tables: int) -> Figure:
+    begun = time.perf_counter()
+    with (
+        subprocess.Popen(command(file), stdout=subprocess.DEVNULL) as process,
+        Sampler([process.pid]) as sampler,
+    ):
+        code = process.wait()
+    assert code == 0, f"exit code {code}"
+    return _figure(tables, "one change each", time.perf_counter() - begun, sampler)
+
+
+def _figure(tables: int, what: str, seconds: float, sampler: Sampler) -> Figure:
+    used = sampler.usage
+    return Figure(
+        f"many tables, {tables:,}",
+        what,
+        seconds,
+        "s",
+        cpu_s=dict(used.cpu_s),
+        peak_rss_mb=dict(used.peak_rss_mb),
+    )
+
+
+@contextmanager
+def _changing(server: Server) -> Iterator[None]:
+    """One of the tables has a change each 0.2 s."""
+    ended = threading.Event()
+
+    def change() -> None:
+        while not ended.wait(0.2):
+            change_each(server, 1)
+
+    thread = threading.Thread(target=change, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> int:
+    """Measure and print; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.many_tables", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("tables", type=int, nargs="*", default=[1000, 10_000])
+    given = parser.parse_args()
+    with running(None) as server, tempfile.TemporaryDirectory() as place:
+        with closing(server.connect()) as connection:
+            data.prepare(connection)
+        return show_judged(
+            figure for tables in given.tables for figure in measure(server, Path(place), tables)
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
