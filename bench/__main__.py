@@ -32,7 +32,7 @@ from bench.report import Figure
 from bench.run import SECTIONS, Bench
 from bench.servers import running
 from bench.targets import judged
-from bench.works import SNAPSHOT, WORKS
+from bench.works import WORKS
 
 
 def main() -> int:
@@ -60,15 +60,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="small sizes: does it run at all?")
     size = 1 if "--smoke" in sys.argv else 0
     for work in WORKS:
-        name = "rows" if work is SNAPSHOT else work.key
         parser.add_argument(
-            f"--{name}", type=int, default=work.events[size], help=f"{work.title} ({work.events[0]:,})"
+            f"--{work.key}", type=int, default=work.events[size], help=f"{work.title} ({work.events[0]:,})"
         )
     sizes = (
+        ("rows", int, (5_000_000, 50_000), "of the table that is compared, copied and changed"),
         ("megabytes", int, (500, 10), "log bytes of the huge transaction"),
         ("seconds", float, (30, 5), "of writing, for latency"),
         ("peer-seconds", float, (12, 4), "longest run of a peer on a work, from its first event on"),
-        ("repeat", int, (3, 1), "repetitions, of which the median counts"),
+        ("repeat", int, (1, 1), "repetitions, of which the median counts"),
     )
     for name, kind, defaults, text in sizes:
         parser.add_argument(f"--{name}", type=kind, default=defaults[size], help=f"{text} ({defaults[0]})")

@@ -104,8 +104,8 @@ def prepare(connection: pymysql.Connection[Any]) -> None:
 
 
 def fill_items(connection: pymysql.Connection[Any], rows: int) -> None:
-    """Give `items` so many rows, ids 1 to `rows`; not in the binary log."""
-    execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0")
+    """Give `items` so many rows, ids 1 to `rows`, and no others; not in the binary log."""
+    execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0", "TRUNCATE TABLE items")
     for first in range(1, rows + 1, _FILL_ROWS):
         last = min(first + _FILL_ROWS - 1, rows)
         execute(connection, f"INSERT INTO items {numbers(ROW, first, last)}")

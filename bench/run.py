@@ -35,7 +35,7 @@ from bench.report import Figure
 from bench.servers import Server
 from bench.spark_runs import Run
 from bench.targets import judged
-from bench.works import SNAPSHOT, WORKS, Made, Work
+from bench.works import WORKS, Made, Work
 from tailrace.config.options import parse_options
 from tailrace.formats.row import row_schema
 from tailrace.model.split import SnapshotSplit
@@ -53,6 +53,8 @@ RATES = (50, 1000)
 #: Bounds of the bars of the histogram of latencies, milliseconds.
 LATENCIES_MS = (50, 75, 100, 125, 150, 200, 250, 300, 400, 600, 800, 1200)
 _SMALL_TABLES = 100
+#: The sections for which `items` is as large as the snapshot's work says.
+_OF_LARGE = {"snapshot", "peers", "scale"}
 
 
 class Bench:
@@ -77,7 +79,8 @@ class Bench:
         """All sections asked for."""
         data.prepare(self._connection)
         self._modules(self._processes())
-        data.fill_items(self._connection, self._sizes.rows)
+        if _OF_LARGE & set(self._sizes.only):
+            data.fill_items(self._connection, self._sizes.snapshot)
         self._spark = spark_runs.session(self._scratch)
         self._warm_up()
         named = [work for work in WORKS if work.key in self._sizes.only]
@@ -85,6 +88,8 @@ class Bench:
             self._work(work)
         if "latency" in self._sizes.only:
             self._latency()
+        self._modules({"scale": lambda: scale.measure(self._server, self._spark, self._sizes.snapshot)})
+        data.fill_items(self._connection, self._sizes.rows)
         self._modules(self._others())
         self._spark.stop()
 
@@ -112,7 +117,6 @@ class Bench:
             "verification": lambda: verification.measure(
                 *pair, lake, sizes.rows, sizes.repeat, sink="delta", beside=False
             ),
-            "scale": lambda: scale.measure(*pair, sizes.rows),
             "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5),
             # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
@@ -137,8 +141,7 @@ class Bench:
 
     def _work(self, work: Work) -> None:
         """A work's own section if it is asked for, and the peers' lines if they are."""
-        events = getattr(self._sizes, "rows" if work is SNAPSHOT else work.key)
-        made = work.make(self._connection, events)
+        made = work.make(self._connection, getattr(self._sizes, work.key))
         cells = None
         if work.key in self._sizes.only:
             cells = self._snapshot(made) if made.part is None else self._log(made, made.part)

@@ -27,15 +27,16 @@ def measure(server: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
     """The figures; `items` has `rows` rows."""
     peaks = []
     for number, part in enumerate(_PARTS):
-        table, count = f"scale_{number}", rows // part
+        table, count = "items" if part == 1 else f"scale_{number}", rows // part
         with closing(server.connect()) as connection:
-            data.execute(
-                connection,
-                "SET SESSION sql_log_bin = 0",
-                f"DROP TABLE IF EXISTS {table}",
-                f"CREATE TABLE {table} LIKE items",
-                f"INSERT INTO {table} SELECT * FROM items WHERE id <= {count}",
-            )
+            if part > 1:
+                data.execute(
+                    connection,
+                    "SET SESSION sql_log_bin = 0",
+                    f"DROP TABLE IF EXISTS {table}",
+                    f"CREATE TABLE {table} LIKE items",
+                    f"INSERT INTO {table} SELECT * FROM items WHERE id <= {count}",
+                )
         run = _copied(spark, server, table)
         peaks.append(sum(run.usage.peak_rss_mb.values()))
         yield Figure(
@@ -47,8 +48,9 @@ def measure(server: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
             peak_rss_mb=dict(run.usage.peak_rss_mb),
             notes={"rows": count, "rows/s": count / run.stream_s},
         )
-        with closing(server.connect()) as connection:
-            data.execute(connection, f"DROP TABLE {table}")
+        if part > 1:
+            with closing(server.connect()) as connection:
+                data.execute(connection, f"DROP TABLE {table}")
     yield Figure(
         "cost of a row",
         "memory with all rows (of that with a tenth)",

@@ -137,7 +137,7 @@ def _make(connection: Connection, table: str, columns: int, value: str) -> str:
     return ", ".join(["n", *values])
 
 
-SNAPSHOT = Work("snapshot", "snapshot", "items", (5_000_000, 50_000), None)
+SNAPSHOT = Work("snapshot", "snapshot", "items", (20_000_000, 50_000), None)
 WORKS = (
     SNAPSHOT,
     Work("bulk", "log, 1000-row transactions", "events", (5_000_000, 30_000), data.bulk_log),
