@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,10 @@ _CHANGES = (
     "DELETE FROM orders WHERE o_orderkey % 1000 = 2",
     "DELETE FROM lineitem WHERE l_orderkey % 1000 = 2",
     f"INSERT INTO orders SELECT o_orderkey + {_NEW}, {{orders}} FROM orders WHERE o_orderkey % 1000 = 3",
-    f"INSERT INTO lineitem SELECT l_orderkey + {_NEW}, {{lineitem}} FROM lineitem"
-    " WHERE l_orderkey % 1000 = 3",
+    (
+        f"INSERT INTO lineitem SELECT l_orderkey + {_NEW}, {{lineitem}} FROM lineitem"
+        " WHERE l_orderkey % 1000 = 3"
+    ),
 )
 
 
@@ -100,7 +102,6 @@ def _run(server: PostgresServer, spark: SparkSession, path: str, stream: StreamI
 
 def _figure(section: str, name: str, count: int, unit: str, run: spark_runs.Run) -> Figure:
     used = run.usage
-    notes: Mapping[str, Any] = {"batches": run.batches, "seconds": run.stream_s}
     return Figure(
         section,
         name,
@@ -108,7 +109,7 @@ def _figure(section: str, name: str, count: int, unit: str, run: spark_runs.Run)
         unit,
         cpu_s=dict(used.cpu_s),
         peak_rss_mb=dict(used.peak_rss_mb),
-        notes=notes,
+        notes={"batches": run.batches, "seconds": run.stream_s},
     )
 
 
@@ -119,7 +120,7 @@ def _fill(server: PostgresServer, scale: float) -> int:
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)  # the server reads them, as another user
         command = [
-            generator,
+            str(generator),
             "csv",
             "-s",
             f"{scale:g}",
