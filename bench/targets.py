@@ -19,6 +19,7 @@ _WHOLE = "Tailrace's CPU time is that of the whole query, its start included."
 _LOG = "An event costs {cost} CPU µs, the server's with it, and {cores} of the two cores are busy."
 _KAFKA = "A third of its CPU time makes JSON, a fifth is librdkafka; the broker shares the two cores."
 _MERGE = "Finding the rows of a burst reads the keys of the files that it touches; both cores are busy."
+_COMMITS = "A batch commits to 20 tables; each commit costs the JVM some 0.05 CPU s, and both cores are busy."
 _START = "JVM and session take most of it, and the first batch is code that is not compiled yet."
 _TABLES = "A Delta table costs two commits, some 0.1 CPU s each in a JVM that has not compiled them yet."
 
@@ -96,6 +97,8 @@ TARGETS = (
     Target("replica, changes", "into", 30_000, why="The target server's own work: it takes both cores."),
     Target("lake, change log", "appended to Delta", 400_000, why=_ONE_MACHINE),
     Target("lake, upsert, burst", "until the table is current, merges that adapt", 200_000, why=_MERGE),
+    Target("Delta upsert", "commit to visible, p50", most=1, why=_COMMITS),
+    Target("many tables, 10,000", "start", most=60, why=_ONE_MACHINE),
     Target("Kafka", "exactly-once", 250_000, why=_KAFKA),
     Target("Kafka", "own CPU of an event", most=5, why=_KAFKA),
     Target("Kafka", "Debezium", 5, why=_KAFKA),
