@@ -156,7 +156,8 @@ def test_archive_equals_what_the_server_sends_whatever_the_size_of_its_segments(
     for archive in found.values():
         assert archived(archive) == expected
     small = found["small"].segments
-    assert len(small) > len(found["whole"].segments) + 5
+    # how many depends on how much comes at once: a segment ends where what was received ends
+    assert len(small) > len(found["whole"].segments) + 2
     for before, segment in pairwise(small):
         assert segment.continues(before)
     # nothing new but messages that look up the log's end: no transaction is written again
