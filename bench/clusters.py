@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +29,20 @@ from bench.servers import Server, running
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.session import spark_session
 from tests.support.spark_cluster import Cluster
+
+
+#: Workers, one cluster each.
+WORKERS = (1, 2, 4)
+
+
+def measure_all(server: Server, scratch: Path, rows: int, sizes: Sequence[int] = WORKERS) -> Iterator[Figure]:
+    """The figures of clusters of these sizes; `items` gets `rows` rows."""
+    with closing(server.connect()) as connection:
+        data.fill_items(connection, rows)
+    for workers in sizes:
+        place = Path(scratch, f"cluster-{workers}")
+        place.mkdir()
+        yield from measure(server, place, workers, rows)
 
 
 def measure(server: Server, place: Path, workers: int, rows: int) -> Iterator[Figure]:
@@ -88,18 +102,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.clusters", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("workers", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("workers", type=int, nargs="*", default=WORKERS)
     parser.add_argument("--rows", type=int, default=5_000_000)
     given = parser.parse_args()
     with running(None) as server, tempfile.TemporaryDirectory() as scratch:
         with closing(server.connect()) as connection:
             data.prepare(connection)
-            data.fill_items(connection, given.rows)
-        for workers in given.workers:
-            place = Path(scratch, str(workers))
-            place.mkdir()
-            for figure in measure(server, place, workers, given.rows):
-                show(figure)
+        for figure in measure_all(server, Path(scratch), given.rows, given.workers):
+            show(figure)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ from bench.small_tables import change_each, make_tables
 from bench.targets import show_judged
 
 
+#: How many tables, one run each.
+COUNTS = (1000, 10_000)
+
+
 def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
     """The figures of so many tables.
 
@@ -114,7 +118,7 @@ def main() -> int:
     """Measure and print; 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.many_tables", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("tables", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("tables", type=int, nargs="*", default=COUNTS)
     given = parser.parse_args()
     with running(None) as server, tempfile.TemporaryDirectory() as place:
         with closing(server.connect()) as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -69,6 +70,30 @@ def write(figures: list[Figure], facts: dict[str, Any]) -> None:
     (RESULTS / "latest.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     (RESULTS / "latest.md").write_text(markdown(figures, facts), encoding="utf-8")
     (RESULTS / "targets.md").write_text("\n".join([*targets(figures), ""]), encoding="utf-8")
+
+
+def replaced(figures: list[Figure]) -> tuple[list[Figure], dict[str, Any]]:
+    """The figures of the last results with `figures` in place of those of their sections; their facts.
+
+    Sections are the same if their titles differ in numbers only.
+    """
+    held = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
+    new: dict[str, list[Figure]] = {}
+    for figure in figures:
+        new.setdefault(_without_numbers(figure.section), []).append(figure)
+    found: list[Figure] = []
+    for values in held["figures"]:
+        old = Figure(**values)
+        if old.section and (title := _without_numbers(old.section)) in new:
+            found += new[title]
+            new[title] = []
+        else:
+            found.append(old)
+    return [*found, *(figure for rest in new.values() for figure in rest)], held["facts"]
+
+
+def _without_numbers(title: str) -> str:
+    return re.sub(r"[\d,.]+", "", title)
 
 
 def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:

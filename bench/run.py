@@ -7,16 +7,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench import (
+    clusters,
     data,
     drains,
     lakes,
     latency,
+    many_tables,
     memory,
     replicas,
     report,
@@ -25,7 +28,9 @@ from bench import (
     spark_runs,
     starts,
     topics,
+    tpch,
     verification,
+    visible,
 )
 from bench.data import LogPart
 from bench.drains import Drain
@@ -48,6 +53,8 @@ SECTIONS = (
     *(work.key for work in WORKS),
     *("peers", "latency", "verification", "scale", "topics", "replicas", "lakes", "memory"),
 )
+#: What takes too long for a whole run: only where it is named.
+LONG_SECTIONS = ("many-tables", "visible", "clusters", "tpch")
 #: Commits per second at which latency is measured.
 RATES = (50, 1000)
 #: Bounds of the bars of the histogram of latencies, milliseconds.
@@ -106,6 +113,11 @@ class Bench:
         return {
             "starts": lambda: starts.measure(server, scratch / "starts", self._sizes.repeat),
             "small-tables": lambda: small_tables.measure(server, scratch / "small", _SMALL_TABLES),
+            "many-tables": lambda: chain.from_iterable(
+                many_tables.measure(server, scratch / "many", count) for count in many_tables.COUNTS
+            ),
+            "visible": lambda: visible.measure(server, scratch / "visible", self._sizes.seconds),
+            "clusters": lambda: clusters.measure_all(server, scratch, self._sizes.rows),
         }
 
     def _others(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
@@ -121,6 +133,7 @@ class Bench:
             # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
             "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk),
+            "tpch": lambda: tpch.measure_all(self._spark),
             "memory": lambda: memory.measure(*pair, data.count(self._connection, "items"), megabytes),
         }
 

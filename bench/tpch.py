@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,17 @@ _CHANGES = (
         " WHERE l_orderkey % 1000 = 3"
     ),
 )
+
+
+#: Scale factors, one after the other.
+SCALES = (1.0, 5.0)
+
+
+def measure_all(spark: SparkSession, scales: Sequence[float] = SCALES) -> Iterator[Figure]:
+    """The figures of these scale factors, each in a database of its own."""
+    with start_postgres(options=_SERVER) as server:
+        for scale in scales:
+            yield from measure(server, spark, scale)
 
 
 def measure(server: PostgresServer, spark: SparkSession, scale: float) -> Iterator[Figure]:
@@ -174,11 +185,9 @@ def _one(server: PostgresServer, statement: str) -> Any:
 
 def main() -> None:
     """Measure and print."""
-    with start_postgres(options=_SERVER) as server, tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         spark = spark_runs.session(Path(scratch))
-        for figure in (
-            f for scale in map(float, sys.argv[1:] or ("1", "5")) for f in measure(server, spark, scale)
-        ):
+        for figure in measure_all(spark, [float(text) for text in sys.argv[1:]] or SCALES):
             show(figure)
         spark.stop()
 
