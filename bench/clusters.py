@@ -30,7 +30,6 @@ from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.session import spark_session
 from tests.support.spark_cluster import Cluster
 
-
 #: Workers, one cluster each.
 WORKERS = (1, 2, 4)
 

@@ -28,7 +28,6 @@ from bench.servers import Server, running
 from bench.small_tables import change_each, make_tables
 from bench.targets import show_judged
 
-
 #: How many tables, one run each.
 COUNTS = (1000, 10_000)
 
