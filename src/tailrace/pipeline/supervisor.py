@@ -471,9 +471,7 @@ class Supervisor:
 
 @contextmanager
 def _private_files(session: SparkSession) -> Iterator[None]:
-    """A stream started in this context has a checkpoint for this user only, on HDFS for example.
-
-    A local one is closed by its directory (`make_directories`), whatever the modes of the files in it.
+    """A stream started in this context has a checkpoint for this user only.
 
     Spark takes the modes of a checkpoint's files from the session's settings at the start. The batches get a
     copy of these settings, but their tables follow the umask: `BatchGate` removes the setting there.

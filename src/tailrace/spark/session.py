@@ -102,11 +102,8 @@ _LOCAL_LOG_STORE, _LOG_STORE = "spark.delta.logStore.file.impl", "spark.delta.lo
 _RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # FileContext, the default of both, asks for each file that it renames whether it is a link: a process
-    # each time. What these do is as safe: either looks whether a file is there, and renames then.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    # The default, by FileContext, asks for each file that it renames whether it is a link: a process each
+    # time. This is as safe: either looks whether a file is there, and renames then.
     _LOCAL_LOG_STORE: "io.delta.storage.LocalLogStore",
 }
 

@@ -8,6 +8,8 @@ with substitution off (`spark.session`); in a session of a notebook or a cluster
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -26,8 +28,11 @@ class OwnSessions(threading.local):
 
     Args:
         session: the session next to which they are.
+        settings: what each of them is set to.
     """
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         #: The present thread's.
         self.current = own_session(session)
+        for name, value in settings.items():
+            self.current.conf.set(name, value)

@@ -47,6 +47,14 @@ from tailrace.spark.sql import OwnSessions
 _MANY = 4
 #: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
+#: Delta writes a version's checksum file as Spark does a checkpoint's. The default, by FileContext, starts a
+#: process for each name that it renames; this renames alike. For tables only: it takes no umask from a
+#: session's settings, and the files of a stream's checkpoint are private by one.
+_OF_LOCAL_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
 
 
 class DeltaSink:
@@ -355,7 +363,7 @@ class DeltaSink:
 
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
-        sessions = OwnSessions(session)
+        sessions = OwnSessions(session, _OF_LOCAL_FILES if is_local(self._path) else {})
         batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream))
         if is_local(self._path):  # it has the stream's newest lease: `Batches` has refused others
             self._scratch.begin(stream.lease)
