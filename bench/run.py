@@ -62,6 +62,8 @@ LATENCIES_MS = (50, 75, 100, 125, 150, 200, 250, 300, 400, 600, 800, 1200)
 _SMALL_TABLES = 100
 #: The sections for which `items` is as large as the snapshot's work says.
 _OF_LARGE = {"snapshot", "peers", "scale"}
+#: Those that need it with as many rows as the sizes say.
+_OF_ITEMS = {"verification", "replicas", "lakes", "memory"}
 
 
 class Bench:
@@ -95,9 +97,10 @@ class Bench:
             self._work(work)
         if "latency" in self._sizes.only:
             self._latency()
-        self._modules({"scale": lambda: scale.measure(self._server, self._spark, self._sizes.snapshot)})
-        data.fill_items(self._connection, self._sizes.rows)
-        self._modules(self._others())
+        self._modules(self._of_logs())
+        if _OF_ITEMS & set(self._sizes.only):
+            data.fill_items(self._connection, self._sizes.rows)
+        self._modules(self._of_items())
         self._spark.stop()
 
     def _modules(self, sections: Mapping[str, Callable[[], Iterable[Figure]]]) -> None:
@@ -120,8 +123,17 @@ class Bench:
             "clusters": lambda: clusters.measure_all(server, scratch, self._sizes.rows),
         }
 
-    def _others(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
-        """What is measured with it."""
+    def _of_logs(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
+        """What is measured with it, before `items` is made anew."""
+        sizes, pair = self._sizes, (self._server, self._spark)
+        return {
+            "scale": lambda: scale.measure(*pair, sizes.snapshot),
+            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5),
+            "tpch": lambda: tpch.measure_all(self._spark),
+        }
+
+    def _of_items(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
+        """What is measured with it and a table of usual size."""
         sizes, pair = self._sizes, (self._server, self._spark)
         lake = self._scratch / "verification"
         megabytes = sizes.megabytes * 1_000_000
@@ -129,11 +141,9 @@ class Bench:
             "verification": lambda: verification.measure(
                 *pair, lake, sizes.rows, sizes.repeat, sink="delta", beside=False
             ),
-            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5),
             # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
             "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk),
-            "tpch": lambda: tpch.measure_all(self._spark),
             "memory": lambda: memory.measure(*pair, data.count(self._connection, "items"), megabytes),
         }
 
