@@ -128,7 +128,7 @@ class Bench:
         sizes, pair = self._sizes, (self._server, self._spark)
         return {
             "scale": lambda: scale.measure(*pair, sizes.snapshot),
-            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5),
+            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 5, sizes.repeat),
             "tpch": lambda: tpch.measure_all(self._spark),
         }
 

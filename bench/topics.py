@@ -35,8 +35,8 @@ _WARM_UP = 600_000
 _PEER_S = 60.0
 
 
-def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure]:
-    """The figures of either delivery and with compression; `items` and `events` are there."""
+def measure(source: Server, spark: SparkSession, events: int, repeat: int) -> Iterator[Figure]:
+    """The figures of either delivery and with compression, the median of each; `events` is there."""
     with start_kafka(options={"num.partitions": "4"}) as broker, closing(source.connect()) as connection:
         data.execute(connection, f"USE {data.DATABASE}")
         first = data.bulk_log(connection, _WARM_UP)
@@ -47,13 +47,16 @@ def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure
             ("at-least-once", {"delivery": KafkaDelivery.AT_LEAST_ONCE}),
             ("exactly-once", {}),
         ):
-            run, broker_s = _run(source, spark, broker, part, given)
+            runs = [_run(source, spark, broker, part, given) for _ in range(repeat)]
+            runs.sort(key=lambda found: -found[0].stream_s)
+            run, broker_s = runs[(repeat - 1) // 2]
             rate = part.events / run.stream_s
             yield Figure(
                 f"Kafka, log, {part.events:,} events",
                 name,
                 rate,
                 "events/s",
+                (part.events / runs[0][0].stream_s, part.events / runs[-1][0].stream_s),
                 cpu_s={**run.usage.cpu_s, "broker": broker_s},
                 peak_rss_mb=dict(run.usage.peak_rss_mb),
                 notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
@@ -131,7 +134,7 @@ def main() -> None:
         with closing(source.connect()) as connection:
             data.prepare(connection)
         spark = spark_runs.session(Path(scratch))
-        show_judged(measure(source, spark, events))
+        show_judged(measure(source, spark, events, repeat=1))
         spark.stop()
 
 
