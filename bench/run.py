@@ -102,6 +102,9 @@ class Bench:
             data.fill_items(self._connection, self._sizes.rows)
         self._modules(self._of_items())
         self._spark.stop()
+        # a cluster's session has no jars of Delta: the one above could not follow it
+        of_cluster = partial(clusters.measure_all, self._server, self._scratch, self._sizes.rows)
+        self._modules({"clusters": of_cluster})
 
     def _modules(self, sections: Mapping[str, Callable[[], Iterable[Figure]]]) -> None:
         """Sections that have a module of their own, by name, if they are asked for."""
@@ -120,7 +123,6 @@ class Bench:
                 many_tables.measure(server, scratch / "many", count) for count in many_tables.COUNTS
             ),
             "visible": lambda: visible.measure(server, scratch / "visible", self._sizes.seconds),
-            "clusters": lambda: clusters.measure_all(server, scratch, self._sizes.rows),
         }
 
     def _of_logs(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
