@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
@@ -34,7 +34,7 @@ _WARM_UP_S = 20.0
 
 
 def measure(server: Server, place: Path, seconds: float) -> Iterator[Figure]:
-    """The figures; `seconds` of changes count."""
+    """The figures, with merges that adapt and with each batch merged; `seconds` of changes count."""
     with closing(server.connect()) as connection:
         for table in map(_name, range(_TABLES)):
             numbers = data.numbers("n, 0, 0", 1, _ROWS)
@@ -43,11 +43,18 @@ def measure(server: Server, place: Path, seconds: float) -> Iterator[Figure]:
                 f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT NOT NULL, at BIGINT NOT NULL)",
                 f"INSERT INTO {table} {numbers}",
             )
+    for name, given in (("merges that adapt", {}), ("each batch merged", {"merge-interval": "0"})):
+        yield from _measured(server, place / name, seconds, name, given)
+
+
+def _measured(
+    server: Server, place: Path, seconds: float, how: str, given: Mapping[str, str]
+) -> Iterator[Figure]:
     lake = place / "lake"
     file = pipeline_file(
         place / "pipeline.yaml",
         server,
-        {"type": "delta", "path": str(lake)},
+        {"type": "delta", "path": str(lake), **given},
         r"visible_\d+",
         trigger="continuous",
     )
@@ -56,8 +63,7 @@ def measure(server: Server, place: Path, seconds: float) -> Iterator[Figure]:
             time.sleep(1)
         with Sampler([process.pid]) as sampler:
             changed = _change(server, _WARM_UP_S + seconds)
-        time.sleep(10)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)  # what is pending is merged
     first = min(at for times in changed.values() for at in times) + int(_WARM_UP_S * 1e9)
     lags = sorted(
         seen - at
@@ -68,7 +74,7 @@ def measure(server: Server, place: Path, seconds: float) -> Iterator[Figure]:
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         lag_s = lags[int(part * (len(lags) - 1))] / 1e9
         used = dict(sampler.usage.cpu_s) if name == "p50" else {}
-        yield Figure(section, f"commit to visible, {name}", lag_s, "s", cpu_s=used)
+        yield Figure(section, f"commit to visible, {name}, {how}", lag_s, "s", cpu_s=used)
 
 
 def _name(number: int) -> str:
@@ -107,7 +113,9 @@ def _seen(versions: list[tuple[int, int]], times: list[int]) -> Iterator[tuple[i
     """When each change was seen."""
     newest = list(accumulate((at for _, at in versions), max))
     for at in times:
-        yield at, versions[bisect_left(newest, at)][0]
+        index = bisect_left(newest, at)
+        if index < len(versions):  # else it came after the end
+            yield at, versions[index][0]
 
 
 def main() -> int:
