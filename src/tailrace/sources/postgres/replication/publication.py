@@ -26,8 +26,10 @@ from tailrace.sources.postgres.protocol.literal import identifier, string, table
 from tailrace.sources.postgres.replication import mark
 from tailrace.sources.postgres.waits.locks import lock
 
-#: How long adding tables waits for locks: the stream waits meanwhile.
+#: How much longer than `deadlock_timeout` adding tables waits for locks: the stream waits meanwhile. After that
+#: time the server ends an autovacuum that holds a lock, as one does for minutes after a large table was filled.
 _LOCK_WAIT_S = 1.0
+_DEADLOCK_MS = "SELECT setting::int8 FROM pg_catalog.pg_settings WHERE name = 'deadlock_timeout'"
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def _listed(tables: Sequence[TableId]) -> str:
 
 def _execute(connection: Connection, statement: str, tables: Sequence[TableId] = ()) -> None:
     try:
-        lock(connection, statement, tables, _LOCK_WAIT_S)
+        lock(connection, statement, tables, connection.value(_DEADLOCK_MS) / 1000 + _LOCK_WAIT_S)
     except DatabaseError as error:
         state = sqlstate(error)
         if state == "42710":  # another process has just done the same
