@@ -26,8 +26,8 @@ from tailrace.sources.postgres.protocol.literal import identifier, string, table
 from tailrace.sources.postgres.replication import mark
 from tailrace.sources.postgres.waits.locks import lock
 
-#: How much longer than `deadlock_timeout` adding tables waits for locks: the stream waits meanwhile. After that
-#: time the server ends an autovacuum that holds a lock, as one does for minutes after a large table was filled.
+#: How much longer than `deadlock_timeout` adding tables waits for locks: the stream waits meanwhile. After
+#: that time the server ends an autovacuum that holds one, as it may for minutes after a large load.
 _LOCK_WAIT_S = 1.0
 _DEADLOCK_MS = "SELECT setting::int8 FROM pg_catalog.pg_settings WHERE name = 'deadlock_timeout'"
 
