@@ -25,7 +25,7 @@ from bench.pipelines import command, pipeline_file
 from bench.processes import Sampler
 from bench.report import Figure
 from bench.servers import Server, running
-from bench.small_tables import change_each, make_tables
+from bench.small_tables import change_each, made_tables
 from bench.targets import show_judged
 
 #: How many tables, one run each.
@@ -40,7 +40,6 @@ def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
         place: a directory for the pipeline.
         tables: how many.
     """
-    make_tables(server, tables)
     endless, once = (
         pipeline_file(
             place / str(tables) / f"{trigger}.yaml",
@@ -52,11 +51,10 @@ def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
         )
         for trigger in ("continuous", "available-now")
     )
-    yield _start(server, endless, tables)
-    change_each(server, tables)
-    yield _run(once, tables)
-    with closing(server.connect()) as connection:
-        data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
+    with made_tables(server, tables):
+        yield _start(server, endless, tables)
+        change_each(server, tables)
+        yield _run(once, tables)
 
 
 def _start(server: Server, file: Path, tables: int) -> Figure:

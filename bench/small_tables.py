@@ -10,7 +10,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench import data
@@ -29,15 +29,13 @@ def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
         place: a directory for the pipeline.
         tables: how many.
     """
-    make_tables(server, tables)
     lake = place / str(tables)
     file = pipeline_file(lake / "pipeline.yaml", server, {"type": "delta", "path": str(lake)}, r"t\d+")
-    for what in ("snapshot", "one change each"):
-        seconds, cpu_s = timed(lambda: run(file))
-        yield Figure(f"small tables, {tables:,}", what, seconds, "s", cpu_s={"all processes": cpu_s})
-        change_each(server, tables)
-    with closing(server.connect()) as connection:
-        data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
+    with made_tables(server, tables):
+        for what in ("snapshot", "one change each"):
+            seconds, cpu_s = timed(lambda: run(file))
+            yield Figure(f"small tables, {tables:,}", what, seconds, "s", cpu_s={"all processes": cpu_s})
+            change_each(server, tables)
 
 
 def main() -> int:
@@ -54,8 +52,9 @@ def main() -> int:
         )
 
 
-def make_tables(server: Server, tables: int) -> None:
-    """Create tables `t0`, `t1` and so on, of one row each."""
+@contextmanager
+def made_tables(server: Server, tables: int) -> Iterator[None]:
+    """Tables `t0`, `t1` and so on, of one row each; dropped at the end."""
     with closing(server.connect()) as connection:
         for number in range(tables):
             data.execute(
@@ -63,6 +62,10 @@ def make_tables(server: Server, tables: int) -> None:
                 f"CREATE TABLE t{number} (id INT PRIMARY KEY, v VARCHAR(20))",
                 f"INSERT INTO t{number} VALUES (1, 'one')",
             )
+
+    yield
+    with closing(server.connect()) as connection:
+        data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
 
 
 def change_each(server: Server, tables: int) -> None:

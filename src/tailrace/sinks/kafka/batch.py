@@ -109,8 +109,8 @@ class KafkaBatch:
         cells = self.batch.once.select("min_seq", "cell")
         in_one_task = self.writers == 1 and self._in_one_task
         reports = run_writers(cells, share, self.missing, in_one_task=in_one_task)
-        if not reports.is_complete:
-            self.stream.tokens.clear()  # a writer that gave up has fenced its predecessor
+        if in_one_task and not reports.is_complete:
+            self.stream.tokens.clear()  # the writer that gave up has fenced its predecessor
         yield WrittenPass({str(s.id): s.id for s in expected}, reports)
 
     def _commit(self, done: WrittenPass) -> list[Written]:
