@@ -18,6 +18,7 @@ from tailrace.control.stages import Desired
 from tailrace.control.tokens import Attempts, Scope
 from tailrace.errors import ConfigError, ControlError, TransientSourceError
 from tailrace.spark.requests import RequestDirectory, requests_path
+from tests.support.wait import wait_until
 
 SPEC = """\
 source:
@@ -170,10 +171,15 @@ def test_the_database_holds_no_token(control: Control) -> None:
     assert text.removeprefix("tr_").encode() not in content
 
 
-def test_a_token_ends_by_the_databases_clock(control: Control) -> None:
+def make_ended_token(control: Control, name: str, scope: Scope) -> None:
+    """Make a token that ends a millisecond later, and wait for that; SQLite counts milliseconds."""
     with control.database.begin() as connection:
-        _, text = tokens.create(connection, "ann", "ci", Scope.READ, days=1e-9)
-    assert control.authenticate(text) is None
+        _, text = tokens.create(connection, "ann", name, scope, days=1e-8)
+    wait_until(lambda: control.authenticate(text) is None, 5, "the token ends")
+
+
+def test_a_token_ends_by_the_databases_clock(control: Control) -> None:
+    make_ended_token(control, "ci", Scope.READ)
     with pytest.raises(ConfigError), control.database.begin() as connection:
         tokens.create(connection, "ann", "x", Scope.READ, days=0)
 
@@ -185,8 +191,7 @@ def test_the_last_token_that_makes_others_stays(control: Control) -> None:
     assert found is not None
     assert found.scope is Scope.ADMIN
     assert tokens.first_token(control.database, "server") is None
-    with control.database.begin() as connection:
-        tokens.create(connection, "ann", "short", Scope.ADMIN, days=1e-9)
+    make_ended_token(control, "short", Scope.ADMIN)
     with pytest.raises(ControlError) as refused, control.database.begin() as connection:
         tokens.revoke(connection, "ann", tokens.FIRST)
     assert refused.value.code == "TR-8434"
