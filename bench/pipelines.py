@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,7 +20,7 @@ _PASSWORD = "BENCH_PASSWORD"
 def pipeline_file(
     file: Path,
     server: Server,
-    sink: Mapping[str, str],
+    sink: Mapping[str, Any],
     tables: str = "items",
     *,
     start: str = "initial",

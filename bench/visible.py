@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from bench import data
 from bench.pipelines import command, pipeline_file
@@ -43,12 +44,12 @@ def measure(server: Server, place: Path, seconds: float) -> Iterator[Figure]:
                 f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT NOT NULL, at BIGINT NOT NULL)",
                 f"INSERT INTO {table} {numbers}",
             )
-    for name, given in (("merges that adapt", {}), ("each batch merged", {"merge-interval": "0"})):
+    for name, given in (("merges that adapt", {}), ("each batch merged", {"merge-interval": 0})):
         yield from _measured(server, place / name, seconds, name, given)
 
 
 def _measured(
-    server: Server, place: Path, seconds: float, how: str, given: Mapping[str, str]
+    server: Server, place: Path, seconds: float, how: str, given: Mapping[str, Any]
 ) -> Iterator[Figure]:
     lake = place / "lake"
     file = pipeline_file(
@@ -60,6 +61,8 @@ def _measured(
     )
     with subprocess.Popen(command(file), stdout=subprocess.DEVNULL) as process:
         while not all(_versions(lake, _name(number)) for number in range(_TABLES)):
+            if process.poll() is not None:
+                raise RuntimeError(f"`tailrace run` ended with {process.returncode}")
             time.sleep(1)
         with Sampler([process.pid]) as sampler:
             changed = _change(server, _WARM_UP_S + seconds)
