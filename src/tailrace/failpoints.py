@@ -20,6 +20,7 @@ Failpoints, in the order in which a batch reaches them:
     log.batch          task: changes of a log split were passed to Spark, more may follow
     sink.produced      task of a transactional sink: its messages are sent, its transaction is open
     sink.task          task of a sink: its rows of a table are written or committed, other tasks' may not be
+    sink.files         driver: the first rows of a new Delta table are in its directory, it is not made yet
     sink.altered       driver: a Delta target has renamed or dropped columns, the rows of the batch are not
                        written, and the table of its pending changes still has its former columns
     sink.nested        driver: rows are written that are nested in documents of other targets, these are not
@@ -58,6 +59,7 @@ POINTS = frozenset(
         "log.batch",
         "sink.produced",
         "sink.task",
+        "sink.files",
         "sink.altered",
         "sink.nested",
         "sink.table",

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.errors import StateError
 from tailrace.sinks.delta.conflict import retried
+from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
-from tailrace.sinks.delta.transaction import CommitMark, TableChangedError
+from tailrace.sinks.delta.transaction import CommitMark, DeltaTransaction, TableChangedError
 from tailrace.sinks.tables.parquet import DataFile, write_rows
 from tailrace.spark.sql import OwnSessions
 
@@ -167,3 +169,85 @@ def test_state_is_read_by_any_thread_where_a_version_has_no_checksum(
         state = pool.submit(other.state).result()
     assert state is not None
     assert state.transactions == {MARK.app: 2}
+
+
+def _staged(directory: Path) -> NewRows:
+    """Rows that tasks have put into files already."""
+    directory.mkdir()
+    files = StagedFiles(str(directory), write_rows([ROWS], COLUMNS, str(directory)), COLUMNS)
+    return NewRows(lambda: pytest.fail("the rows are read again"), lambda rows: rows, COLUMNS, files)
+
+
+def _planned(spark: SparkSession, path: Path) -> DeltaTable:
+    table = DeltaTable(OwnSessions(spark), str(path))
+    table.plan(TableDefinition(COLUMNS, {"tailrace.x": "y"}, cluster_by=["id"]))
+    return table
+
+
+def test_planned_table_is_made_with_its_first_rows(spark: SparkSession, tmp_path: Path) -> None:
+    table = _planned(spark, tmp_path / "t")
+    assert not Path(table.path).exists()
+    planned = table.state()
+    assert planned is not None
+    assert planned.properties["tailrace.x"] == "y"
+    table.append(_staged(tmp_path / "staged"), MARK)
+    state = table.state()
+    assert state is not None
+    assert (state.version, dict(state.transactions)) == (0, {MARK.app: MARK.version})
+    assert state.properties["tailrace.x"] == "y"
+    log = Path(table.path, "_delta_log")
+    assert sorted(p.name for p in log.iterdir() if not p.name.startswith(".") and p.is_file()) == [
+        f"{0:020}.crc",
+        f"{0:020}.json",
+    ]
+    assert not (log / ".tailrace-files.tmp").exists()
+    table.append(_staged(tmp_path / "again"), MARK)  # a batch that comes again
+    table.append_rows(ROWS, replace(MARK, version=2))
+    assert spark.read.format("delta").load(table.path).count() == 2
+    assert "clustering" in (log / f"{0:020}.json").read_text()
+
+
+@pytest.mark.parametrize("use", ["begin", "set", "read", "sql", "make", "marked"])
+def test_planned_table_is_made_for_anything_else(spark: SparkSession, tmp_path: Path, use: str) -> None:
+    table = _planned(spark, tmp_path / "t")
+    match use:
+        case "set":
+            table.set("a", "b")
+        case "sql":
+            assert table.sql
+        case "marked":
+            with table.marked(MARK):
+                pass
+        case _:
+            getattr(table, use)()
+    assert Path(table.path, "_delta_log", f"{0:020}.json").exists()
+    table.append(_staged(tmp_path / "staged"), MARK)
+    assert spark.read.format("delta").load(table.path).count() == 1
+
+
+def test_table_is_made_where_its_maker_was_killed_after_it_had_put_files_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _planned(spark, tmp_path / "t")
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTransaction, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            table.append(_staged(tmp_path / "staged"), MARK)
+    left = list(Path(table.path).glob("*.parquet"))
+    assert len(left) == 1
+    again = _planned(spark, tmp_path / "t")
+    assert not left[0].exists()
+    again.append(_staged(tmp_path / "again"), MARK)
+    assert len(list(Path(table.path).glob("*.parquet"))) == 1
+
+
+def test_files_of_somebody_else_stay_where_the_maker_was_killed(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "t" / "_delta_log"
+    log.mkdir(parents=True)
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "t" / "theirs.parquet").write_text("x")
+    (log / ".tailrace-files.tmp").write_text("ours.parquet\n../secret\n")
+    with pytest.raises(StateError, match=r"theirs\.parquet"):
+        _planned(spark, tmp_path / "t")
+    assert (tmp_path / "secret").exists()
+    assert (tmp_path / "t" / "theirs.parquet").exists()

@@ -123,6 +123,30 @@ def test_tables_are_exact_after_kills_at_failpoints(killed, spark, product, mode
     run.assert_exact(spark)
 
 
+@pytest.mark.parametrize("victim", ["self", pytest.param("jvm", marks=pytest.mark.slow)])
+def test_new_tables_are_made_with_their_rows_though_their_maker_is_killed(
+    mysql, database, spark, tmp_path, victim
+):
+    """Their files are there before they are tables."""
+    names = [f"t{number}" for number in range(6)]
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"CREATE TABLE {database}.{name} (id INT PRIMARY KEY, v VARCHAR(9))")
+            cursor.execute(f"INSERT INTO {database}.{name} VALUES (1, '{name}'), (2, NULL)")
+        connection.commit()
+    process = PipelineProcess(tmp_path, mysql, f"{database}.*")
+    process.run(failpoint="sink.files", victim=victim)
+    assert process.run() == 0, process.output()
+    for name in names:
+        place = process.targets / f"{database}.{name}"
+        assert sorted(delta_rows(spark, place), key=lambda row: row["id"]) == source_rows(
+            mysql, f"{database}.{name}"
+        )
+        assert not list(place.glob("_delta_log/*.tmp"))
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{place}`").collect()
+        assert [row.operation for row in history] == ["STREAMING UPDATE"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("product", "mode"), PLACES)

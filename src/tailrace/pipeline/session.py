@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings
+from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.config.sinks import DeltaSettings, FileSettings, SinkSettings, WriteMode
+from tailrace.spark.checkpoint import is_local
 from tailrace.spark.launch import SparkLog
 from tailrace.spark.session import StartingSession, begin_session
 
@@ -33,7 +34,19 @@ def begin_session_of(
         parallelism=settings.parallelism,
         log_file=log_file,
         extra_conf={**({"spark.scheduler.mode": "FAIR"} if shared else {}), **settings.spark},
+        brief=settings.trigger is TriggerMode.AVAILABLE_NOW and not any(map(_has_rows, pipeline.sinks)),
     )
+
+
+def _has_rows(sink: SinkSettings) -> bool:
+    """Whether a sink's rows pass through Spark's JVM, rather than from Python's tasks to the target."""
+    match sink:
+        case DeltaSettings():
+            return sink.mode is WriteMode.SCD2 or not is_local(sink.path)
+        case FileSettings():
+            return True
+        case _:
+            return False
 
 
 def session_of(

@@ -54,6 +54,13 @@ class Directory:
         infos = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return sorted(info.base_name for info in infos)
 
+    def is_empty_directory(self, name: str) -> bool:
+        """Whether an entry is a directory without entries."""
+        path = f"{self._path}/{name}"
+        if self._files.get_file_info(path).type is not fs.FileType.Directory:
+            return False
+        return not self._files.get_file_info(fs.FileSelector(path))
+
     def read(self, name: str) -> str | None:
         """The text of a file, None if it does not exist."""
         try:

@@ -27,6 +27,13 @@ class StagedFiles:
     files: Sequence[DataFile]
     columns: pa.Schema
 
+    def into(self, directory: str) -> Sequence[DataFile]:
+        """Put them into `directory`."""
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        for file in self.files:
+            Path(self.directory, file.name).rename(Path(directory, file.name))
+        return self.files
+
 
 @dataclass(frozen=True)
 class NewRows:
@@ -46,12 +53,9 @@ class NewRows:
 
     def into(self, directory: str) -> Sequence[DataFile]:
         """Put the rows into `directory`, as files that belong to no table yet."""
-        if self.staged is None:
-            return write_cells(self.cells(), self.unpack, self.fields, directory)
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        for file in self.staged.files:
-            Path(self.staged.directory, file.name).rename(Path(directory, file.name))
-        return self.staged.files
+        if self.staged is not None:
+            return self.staged.into(directory)
+        return write_cells(self.cells(), self.unpack, self.fields, directory)
 
     def frame(self) -> DataFrame:
         """The rows as a DataFrame."""

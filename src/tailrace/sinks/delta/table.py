@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -15,18 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
+from tailrace.failpoints import failpoint
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.delta.rows import NewRows
+from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.transaction import (
     LEASE,
     CommitMark,
     DeltaState,
     DeltaTransaction,
-    create_table,
     delta_state,
-    require_empty,
 )
+from tailrace.sinks.delta.unmade import first_files, require_empty
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
@@ -58,6 +59,8 @@ class DeltaTable:
     #: The newest state that was read, and whether this object has changed the table since.
     _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
     _has_changed: bool = field(default=True, init=False, repr=False, compare=False)
+    #: What it will be: it is not made yet.
+    _planned: TableDefinition | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def session(self) -> SparkSession:
@@ -67,11 +70,14 @@ class DeltaTable:
     @property
     def sql(self) -> str:
         """Its name in SQL."""
+        self.make()
         return f"delta.{identifier(self.path)}"
 
     def state(self) -> DeltaState | None:
-        """Its newest state, None if it does not exist."""
-        self._known = delta_state(self.session, self.path, self._known)
+        """Its newest state, None if it does not exist; that of one that is planned is what it will be."""
+        is_there = not is_local(self.path) or Path(self.path, "_delta_log").is_dir()
+        known = delta_state(self.session, self.path, self._known) if is_there else None
+        self._known = self._planned.state if known is None and self._planned is not None else known
         self._has_changed = False
         return self._known
 
@@ -87,10 +93,12 @@ class DeltaTable:
 
     def read(self) -> DataFrame:
         """Its rows."""
+        self.make()
         return self.session.read.format("delta").load(self.path)
 
     def begin(self) -> DeltaTransaction:
         """Begin a transaction."""
+        self.make()
         return DeltaTransaction(self.session, self.path, self._note_change)
 
     def schema(self) -> pa.Schema:
@@ -127,17 +135,37 @@ class DeltaTable:
             StateError: its directory holds something else.
             TableChangedError: it exists.
         """
-        properties = dict(table.properties)
-        if any(_SPECIAL & set(name) for name in all_names(table.columns)):
-            properties[_MAPPING] = "name"
+        self.plan(table)
+        self.make()
+
+    def plan(self, table: TableDefinition) -> None:
+        """Create it with its first rows, in one commit, or when something else is done with it before.
+
+        Raises:
+            StateError: its directory holds something else.
+        """
+        require_empty(self.path)
+        self._planned = table
         self._note_change()
-        require_empty(self.session, self.path)
-        metadata = {
-            "schemaString": spark_schema(table.columns).json(),
-            "partitionColumns": [] if table.partition_by is None else [table.partition_by],
-            "configuration": properties,
-        }
-        create_table(self.session, self.path, metadata, table.cluster_by)
+
+    def make(self) -> None:
+        """Create it now if it is planned only.
+
+        Raises:
+            StateError: its directory holds something else.
+            TableChangedError: it exists.
+        """
+        if self._planned is not None:
+            require_empty(self.path)
+            self._creation().commit_new()
+
+    def _creation(self) -> DeltaTransaction:
+        """Begin the transaction that creates it."""
+        planned, self._planned = self._planned, None
+        assert planned is not None
+        transaction = self.begin()
+        transaction.create(planned.metadata, planned.cluster_by)
+        return transaction
 
     def change(
         self,
@@ -214,6 +242,10 @@ class DeltaTable:
             partition: their partition, if the table is partitioned.
         """
         partition = partition or {}
+        if self._planned is not None and rows.staged is not None and self.is_direct():
+            self._create_with(rows.staged, mark)
+            return
+        self.make()
         if self.is_direct():
             self._commit([file.action(partition) for file in rows.into(self.path)], mark)
             return
@@ -222,6 +254,13 @@ class DeltaTable:
             frame = frame.withColumn(name, f.lit(value).cast("long"))
         with self.marked(mark):
             frame.write.format("delta").mode("append").save(self.path)
+
+    def _create_with(self, staged: StagedFiles, mark: CommitMark) -> None:
+        require_empty(self.path)
+        with first_files(self.path, [file.name for file in staged.files]):
+            files = staged.into(self.path)
+            failpoint("sink.files")
+            self._creation().commit([file.action({}) for file in files], mark)
 
     def append_rows(self, rows: pa.RecordBatch, mark: CommitMark) -> None:
         """Append rows of the driver, unless the table has a commit with `mark`."""
@@ -241,6 +280,7 @@ class DeltaTable:
             LeaseLostError: the table was written under a newer lease. One that is noted after a statement has
                 begun makes Delta refuse its commit.
         """
+        self.make()
         state = self.state() if mark.lease else None
         if state is not None:
             require_newest(self.path, state.lease, mark.lease)
@@ -342,6 +382,23 @@ class TableDefinition:
     properties: Mapping[str, str]
     partition_by: str | None = None
     cluster_by: Sequence[str] = field(default=())
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata, as contents of Delta's action."""
+        properties = dict(self.properties)
+        if any(_SPECIAL & set(name) for name in all_names(self.columns)):
+            properties[_MAPPING] = "name"
+        return {
+            "schemaString": spark_schema(self.columns).json(),
+            "partitionColumns": [] if self.partition_by is None else [self.partition_by],
+            "configuration": properties,
+        }
+
+    @cached_property
+    def state(self) -> DeltaState:
+        """The state of a table that is planned by it."""
+        return DeltaState(self.metadata["configuration"], {}, -1, "", self.metadata["schemaString"])
 
 
 def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:

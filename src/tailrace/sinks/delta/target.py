@@ -246,6 +246,7 @@ class DeltaTarget:
             # of several tables in a target, only this one goes wrong
             with of_one_table([part.table]), following(part.table, tables):
                 self._write_part(batch, part, staged, state, merge_now=merge_now, compared=compared)
+        self.table.make()  # unless it has rows
         self._drop_missed(batch, parts, tables)
 
     def alter(self, batch: CellBatch, tables: Sequence[TableId]) -> None:
@@ -288,6 +289,8 @@ class DeltaTarget:
             return
         columns = self._follow(part)
         self._require_accepted(batch, part, state, columns)
+        if is_merged:  # changes are merged into a table that is made
+            self.table.make()
         if part.kind == REREAD and part.table in compared and self._is_compared(part):
             return
         files = staged.pop((str(part.table), part.kind), None)
@@ -521,7 +524,7 @@ class DeltaTarget:
             "delta.enableDeletionVectors": str(self.layout.merges).lower(),
         }
         key = schema.key if self.cluster else ()
-        self.table.create(TableDefinition(self.layout.fields(columns), properties, cluster_by=key))
+        self.table.plan(TableDefinition(self.layout.fields(columns), properties, cluster_by=key))
 
     @property
     def _own(self) -> list[str]:
@@ -552,6 +555,7 @@ class DeltaTarget:
         name = str(tables[0])
         if not any(event.changes for event in batch.column_events if event.table == name):
             return
+        self.table.make()
         for schema in (schema for part in parts for schema in part.schemas):
             require_free(schema, self._own, f"mode {self.layout.mode}")
         changes = self._columns.former(batch, tables[0], self._key)

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tailrace.errors import StateError
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
@@ -142,54 +141,6 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
     )
 
 
-def create_table(
-    session: SparkSession, path: str, metadata: Mapping[str, Any], cluster_by: Sequence[str]
-) -> None:
-    """Create the Delta table at `path`, without rows.
-
-    In one commit, as CREATE TABLE does, which takes several times as long: it analyses a plan, and looks
-    into catalogs.
-
-    Args:
-        session: a session.
-        path: its directory.
-        metadata: its schema (`schemaString`), `partitionColumns` and `configuration`.
-        cluster_by: the columns by which it is clustered.
-
-    Raises:
-        TableChangedError: the table exists.
-    """
-    java = _classes(session._jvm)
-    transaction = java.log_of(session, path).startTransaction()
-    if int(transaction.snapshot().version()) >= 0:
-        raise TableChangedError(f"another writer has created the table at {path}")
-    action = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "createdTime": int(time.time() * 1000),
-        **metadata,
-    }
-    if cluster_by:
-        action["configuration"] = {**metadata["configuration"], **_CLUSTERED}
-    transaction.updateMetadataForNewTable(java.action.fromJson(json.dumps({"metaData": action})))
-    actions = []
-    if cluster_by:
-        schema = json.loads(transaction.metadata().schemaString())
-        columns = [[_name_in_files(schema, name)] for name in cluster_by]
-        named = {"clusteringColumns": columns, "domainName": _CLUSTERING}
-        text = json.dumps(named, separators=(",", ":"))
-        domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
-        actions.append(java.action.fromJson(json.dumps({"domainMetadata": domain})))
-    names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
-    clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
-    operation = java.create_table(transaction.metadata(), False, False, clustered)
-    session.conf.set(_FILES_IN_CHECKSUM, "false")
-    try:
-        transaction.commit(java.seq(actions), operation)
-    finally:
-        session.conf.unset(_FILES_IN_CHECKSUM)
-
-
 @dataclass(frozen=True)
 class DeltaVersion:
     """One version of a Delta table.
@@ -219,42 +170,6 @@ def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
         list(_each(snapshot.metadata().partitionColumns())),
         frozenset(_each(features.get())) if features.isDefined() else frozenset(),
     )
-
-
-def require_empty(session: SparkSession, path: str) -> None:
-    """Refuse a directory for a new table that holds anything, as CREATE TABLE does: VACUUM would delete it.
-
-    The remains of a table whose process was killed while it created the table are deleted. Delta writes a
-    table's first commit under a temporary name, and would treat what is left of it as a table.
-
-    Raises:
-        StateError: there are files of something else.
-    """
-    java = _classes(session._jvm)
-    table, log = java.path(path), java.path(path, "_delta_log")
-    files = table.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
-    if not files.exists(table):
-        return
-    if files.exists(log) and _is_unmade(files, log):
-        files.delete(log, True)
-    found = sorted(file.getPath().getName() for file in files.listStatus(table))
-    if found:
-        raise StateError(
-            f"a table cannot be created at `{path}`",
-            f"the directory holds files, but no Delta table: {', '.join(found[:3])}",
-            "use another sink path, or move the files away",
-            code="TR-6101",
-        )
-
-
-def _is_unmade(files: Any, log: Any) -> bool:
-    """Whether a log holds nothing but what a process leaves that was killed while it created the table."""
-    for found in files.listStatus(log):
-        name = found.getPath().getName()
-        is_empty = found.isDirectory() and not list(files.listStatus(found.getPath()))
-        if not is_empty and not (name.startswith(".") and name.endswith((".tmp", ".crc"))):
-            return False
-    return True
 
 
 def _transactions(snapshot: Any) -> dict[str, int]:
@@ -301,6 +216,19 @@ class CommitMark:
     lease: int = 0
 
 
+@dataclass(frozen=True)
+class _NewTable:
+    """What the commit of a new table needs besides its metadata.
+
+    Args:
+        actions: actions, as JSON texts.
+        operation: Delta's CREATE TABLE, for a commit without rows.
+    """
+
+    actions: Sequence[str]
+    operation: Any
+
+
 class DeltaTransaction:
     """A transaction on the Delta table at `path`: reads, and one commit.
 
@@ -316,6 +244,45 @@ class DeltaTransaction:
         self._java, self._session, self._path = _classes(session._jvm), session, path
         self._committed = committed
         self._transaction = self._java.log_of(session, path).startTransaction()
+        #: Of a new table: what the commit needs besides its metadata.
+        self._new: _NewTable | None = None
+
+    def create(self, metadata: Mapping[str, Any], cluster_by: Sequence[str]) -> None:
+        """Have the commit create the table.
+
+        CREATE TABLE takes several times as long: it analyses a plan, and looks into catalogs.
+
+        Args:
+            metadata: its schema (`schemaString`), `partitionColumns` and `configuration`.
+            cluster_by: the columns by which it is clustered.
+
+        Raises:
+            TableChangedError: the table exists.
+        """
+        java = self._java
+        if int(self._transaction.snapshot().version()) >= 0:
+            raise TableChangedError(f"another writer has created the table at {self._path}")
+        action = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "createdTime": int(time.time() * 1000),
+            **metadata,
+        }
+        if cluster_by:
+            action["configuration"] = {**metadata["configuration"], **_CLUSTERED}
+        self._transaction.updateMetadataForNewTable(java.action.fromJson(json.dumps({"metaData": action})))
+        actions = []
+        if cluster_by:
+            schema = json.loads(self._transaction.metadata().schemaString())
+            columns = [[_name_in_files(schema, name)] for name in cluster_by]
+            named = {"clusteringColumns": columns, "domainName": _CLUSTERING}
+            text = json.dumps(named, separators=(",", ":"))
+            domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
+            actions.append(json.dumps({"domainMetadata": domain}))
+        names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
+        clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
+        operation = java.create_table(self._transaction.metadata(), False, False, clustered)
+        self._new = _NewTable(actions, operation)
 
     def has(self, mark: CommitMark) -> bool:
         """Whether the table has a commit with `mark`."""
@@ -372,8 +339,13 @@ class DeltaTransaction:
             self.alter({**metadata, "configuration": metadata["configuration"] | {LEASE: str(mark.lease)}})
             self.commit([], mark)
 
+    def commit_new(self) -> None:
+        """Commit a new table without rows."""
+        assert self._new is not None
+        self._commit(self._new.actions, self._new.operation)
+
     def commit(self, actions: Sequence[str], mark: CommitMark) -> None:
-        """Commit `actions` (JSON texts) with `mark`.
+        """Commit `actions` (JSON texts) with `mark`; of a new table, its first rows.
 
         Raises:
             LeaseLostError: the table was written under a newer lease.
@@ -383,15 +355,23 @@ class DeltaTransaction:
             require_newest(self._path, int(noted.get()) if noted.isDefined() else 0, mark.lease)
         java = self._java
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
-        listed = [java.action.fromJson(action) for action in [json.dumps({"txn": txn}), *actions]]
+        of_new = [] if self._new is None else self._new.actions
         operation = java.streaming_update(
             java.output_mode.Append(), mark.query, mark.version, java.option.apply(mark.metadata)
         )
         self._register(_metrics_of([json.loads(action) for action in actions]))
+        self._commit([*of_new, json.dumps({"txn": txn}), *actions], operation)
+
+    def _commit(self, actions: Iterable[str], operation: Any) -> None:
+        listed = self._java.seq(self._java.action.fromJson(action) for action in actions)
+        if self._new is not None:
+            self._session.conf.set(_FILES_IN_CHECKSUM, "false")
         try:
-            self._transaction.commit(java.seq(listed), operation)
-        finally:  # it may have been made although the call failed
-            self._committed()
+            self._transaction.commit(listed, operation)
+        finally:
+            self._committed()  # it may have been made although the call failed
+            if self._new is not None:
+                self._session.conf.unset(_FILES_IN_CHECKSUM)
 
     def _register(self, values: Mapping[str, int]) -> None:
         """Show the commit's metrics in the table's history."""
