@@ -71,7 +71,7 @@ _LATE_OPTIMIZER = [
     "-XX:Tier4CompileThreshold=120000",
     "-XX:Tier4BackEdgeThreshold=320000",
 ]
-#: Of a run that ends, and whose rows Python writes: a third of its CPU time is spared, and no work got slower.
+#: Of a run that ends, and whose rows Python writes: it takes a third less CPU time, and no work is slower.
 _ONE_COMPILER = ["-XX:TieredStopAtLevel=1"]
 
 #: Settings of every session.
