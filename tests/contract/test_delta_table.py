@@ -207,6 +207,32 @@ def test_planned_table_is_made_with_its_first_rows(spark: SparkSession, tmp_path
     assert "clustering" in (log / f"{0:020}.json").read_text()
 
 
+def test_files_of_a_table_made_with_rows_are_found_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    table = _planned(spark, tmp_path / "t")
+    table.append(_staged(tmp_path / "staged"), MARK)
+    tracker, tracked = spark.sparkContext.statusTracker(), f"test {tmp_path}"
+    spark.sparkContext.setJobGroup(tracked, "")
+    try:
+        found = table.begin().files()
+        assert [(file["path"], file["stats"]) for file in found] == [
+            (path.name, found[0]["stats"]) for path in Path(table.path).glob("*.parquet")
+        ]
+        table.append_rows(ROWS, replace(MARK, version=2))
+        assert len(table.begin().files()) == 2
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()  # type: ignore[union-attr]
+    assert list(tracker.getJobIdsForGroup(tracked)) == []
+    checksum = json.loads(Path(table.path, "_delta_log", f"{1:020}.crc").read_text())
+    assert len(checksum["allFiles"]) == checksum["numFiles"] == 2
+    verified = "spark.databricks.delta.allFilesInCrc.verificationMode.enabled"
+    spark.conf.set(verified, "true")
+    try:
+        table.append_rows(ROWS, replace(MARK, version=3))
+    finally:
+        spark.conf.unset(verified)
+    assert spark.read.format("delta").load(table.path).count() == 3
+
+
 @pytest.mark.parametrize("use", ["begin", "set", "read", "sql", "make", "marked"])
 def test_planned_table_is_made_for_anything_else(spark: SparkSession, tmp_path: Path, use: str) -> None:
     table = _planned(spark, tmp_path / "t")

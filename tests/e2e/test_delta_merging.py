@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.merge import last_of_each_key
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
+from tailrace.sinks.delta.upsert import upsert
 from tailrace.sinks.route import Router
 from tailrace.spark.sql import OwnSessions
 from tailrace.verify.target import target_after
@@ -121,6 +123,41 @@ def test_table_of_batches_names_the_versions_that_show_a_batch(
         found = frame.load(str(tmp_path / "shop.t")).collect()
         assert {f["id"]: f["name"] for f in found} == STATES[r["batch"]]
     assert rows[2]["position"] == '{"file":"binlog.000001","pos":2}'
+
+
+def test_changes_of_a_small_table_are_merged_with_their_batch(
+    spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any
+) -> None:
+    sink = open_sink(interval=None)
+    for number, batch in enumerate(batches):
+        sink.write(batch)
+        assert held(spark, tmp_path) == STATES[number]
+    assert sink.pending_rows == 0
+    assert not Path(tmp_path, "_tailrace/changes").exists()
+    assert [row["current"] for row in noted(spark, tmp_path)] == [True] * len(batches)
+
+
+def test_changes_of_a_table_that_is_dear_to_merge_are_set_aside(
+    spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any, monkeypatch: Any
+) -> None:
+    """It is tried twice: a merge may have waited for a JVM that was compiling."""
+
+    def slow(*given: Any, **named: Any) -> float:
+        upsert(*given, **named)
+        time.sleep(3)
+        return 0.0
+
+    monkeypatch.setattr("tailrace.sinks.delta.target.upsert", slow)
+    monkeypatch.setattr("tailrace.sinks.delta.schedule._IDLE_S", 3600)
+    sink = open_sink(interval=None)
+    seen = []
+    for batch in batches:
+        sink.write(batch)
+        seen.append(held(spark, tmp_path))
+    assert seen == [STATES[0], STATES[1], STATES[2], STATES[2]]
+    assert sink.pending_rows > 0
+    sink.close()
+    assert held(spark, tmp_path) == STATES[3]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import DeltaSettings
 from tailrace.errors import StateError
 from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.delta.vectors import read_vector, write_vector
 from tailrace.sinks.route import Router
+from tailrace.spark.sql import OwnSessions
 from tests.support.cells import cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 
@@ -155,3 +158,106 @@ def test_a_change_data_feed_is_told_of_updates_by_merge(spark, tmp_path):
     write(spark, tmp_path, 1, [("u", row(1, "s1"), row(1, "x"))])
     assert held(spark, tmp_path) == [(0, "s0"), (1, "x"), (2, "s2")]
     assert operations(spark, tmp_path)[-1] == "MERGE"
+
+
+def files_of(spark: SparkSession, path: Path) -> int:
+    return int(spark.sql(f"DESCRIBE DETAIL delta.`{path}/shop.t`").collect()[0]["numFiles"])
+
+
+class Often:
+    """A table that batch after batch changes.
+
+    Args:
+        spark: a session.
+        path: the sink's path.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self._spark, self._path, self._number = spark, path, 0
+        self._sink = DeltaSink(DeltaSettings(str(path), merge_interval=0), Router([]))
+        self.rows: dict[int, str] = {}
+
+    def __enter__(self) -> Often:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sink.close()
+
+    def write(self, log: dict[int, str | None]) -> None:
+        """Write a batch: new values by id; None: the row is deleted."""
+        rows: list[Any] = []
+        for id_, new in log.items():
+            before = row(id_, self.rows[id_]) if id_ in self.rows else None
+            after = None if new is None else row(id_, new)
+            op = "r" if self._number == 0 else "d" if after is None else "u" if before else "c"
+            rows.append((op, before, after))
+            if new is None:
+                del self.rows[id_]
+            else:
+                self.rows[id_] = new
+        kind = "log" if self._number else "snapshot"
+        batch = cell_batch(
+            self._spark, self._number, [(kind, changes(SCHEMA, rows, first=1000 * self._number))]
+        )
+        self._sink.write(batch)
+        self._number += 1
+
+    def change(self, draw: random.Random) -> None:
+        """Write a batch that updates and deletes some rows, and brings others."""
+        number = self._number
+        ids = draw.sample(range(60), 3)
+        self.write({i: None if i in self.rows and draw.random() < 0.3 else f"{number}" for i in ids})
+
+
+def test_table_that_is_changed_often_keeps_few_files(spark, tmp_path):
+    draw = random.Random(5)
+    with Often(spark, tmp_path) as table_:
+        table_.write({i: f"s{i}" for i in range(40)})
+        files = []
+        for _ in range(20):
+            table_.change(draw)
+            files.append(len(_files(spark, tmp_path)))
+    assert held(spark, tmp_path) == sorted(table_.rows.items())
+    assert max(files) == 16
+    assert min(files[15:]) == 1
+    assert set(operations(spark, tmp_path)) <= {"CREATE TABLE", "STREAMING UPDATE"}
+
+
+def test_files_that_are_put_together_keep_columns_of_the_user(spark, tmp_path):
+    with Often(spark, tmp_path) as table_:
+        table_.write({i: f"s{i}" for i in range(40)})
+        spark.sql(f"ALTER TABLE delta.`{tmp_path}/shop.t` ADD COLUMN own STRING")
+        spark.sql(f"INSERT INTO delta.`{tmp_path}/shop.t` VALUES (900, 'x', 'theirs')")
+        for number in range(17):
+            table_.write({100 + number: "n"})
+    assert files_of(spark, tmp_path) < 16
+    expected = [*((id_, name, None) for id_, name in table_.rows.items()), (900, "x", "theirs")]
+    assert held(spark, tmp_path) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["row ids", "other types", "clustered"])
+def test_files_that_must_stay_as_they_are_are_not_put_together(spark, tmp_path, kind):
+    """Rows have ids of their own, files other types than the table, or OPTIMIZE has put them in order."""
+    name = f"delta.`{tmp_path}/shop.t`"
+    with Often(spark, tmp_path) as table_:
+        table_.write({i: f"s{i}" for i in range(40)})
+        match kind:
+            case "row ids":
+                spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+            case "other types":
+                spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+                spark.sql(f"ALTER TABLE {name} ALTER COLUMN id TYPE BIGINT")
+            case "clustered":
+                spark.sql(f"ALTER TABLE {name} CLUSTER BY (id)")
+                spark.sql(f"OPTIMIZE {name}")
+        before = {file["path"] for file in _files(spark, tmp_path)}
+        for number in range(17):
+            table_.write({100 + number: "n"})
+    assert held(spark, tmp_path) == sorted(table_.rows.items())
+    after = {file["path"] for file in _files(spark, tmp_path)}
+    assert before <= after
+    assert (len(after) > 16) == (kind == "row ids")
+
+
+def _files(spark: SparkSession, path: Path) -> list[dict[str, Any]]:
+    return DeltaTable(OwnSessions(spark), str(path / "shop.t")).begin().files()

@@ -3,8 +3,9 @@
     merge-interval   merged
     0                at once, in the batch that brings them
     n                when n seconds have passed since the last merge ended
-    (not given)      when three times as long has passed as the last merge took, so that merges take at most
-                     a quarter of the time; and when no batch has come for a second
+    (not given)      in the batch that brings them where a merge takes little longer than its commit: of small
+                     tables; of others when three times as long has passed as the last merge took, so that
+                     merges take at most a quarter of the time, and when no batch has come for a second
 
 A large backlog is merged in any case: pending changes must fit on the disk, and a merge of all of them must
 fit into Spark. Why a quarter: the cost of a merge hardly depends on the number of changes (10 s for 100,000
@@ -34,6 +35,11 @@ class Schedule:
         self._merged_at: float | None = None
         self._last_s = 0.0
         self._batch_at = 0.0
+
+    @property
+    def adapts(self) -> bool:
+        """Whether there is no interval."""
+        return self._interval_s is None
 
     def is_due(self, now: float, pending: int) -> bool:
         """Whether a batch that ends now is merged, with all pending changes.

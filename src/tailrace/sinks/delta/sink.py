@@ -189,6 +189,8 @@ class DeltaSink:
         touched = {w.target for w in written} | self._altered(batch, tables)
         if merge_now:
             touched |= self._merge(tables, point)
+        else:
+            tables.merging_s()  # of those that merged by themselves: the schedule is for others
         self._schedule.batch(time.monotonic())
         versions, pending = tables.versions(touched), tables.pending()
         retried(NAME, lambda: tables.batches.add(batch.id, batch.end, versions, pending))
@@ -250,7 +252,15 @@ class DeltaSink:
             files = held.files
             retried(
                 name,
-                lambda: target.write(batch, parts, files, of_target, merge_now=merge_now, compared=compared),
+                lambda: target.write(
+                    batch,
+                    parts,
+                    files,
+                    of_target,
+                    merge_now=merge_now,
+                    may_merge=self._schedule.adapts,
+                    compared=compared,
+                ),
             )
 
         written = self._pool.write(held.table_batches, write)

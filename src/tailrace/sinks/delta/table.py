@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 from tailrace.failpoints import failpoint
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.base import StreamId
+from tailrace.sinks.delta.first_version import first_files, require_empty
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.transaction import (
     LEASE,
@@ -27,7 +28,6 @@ from tailrace.sinks.delta.transaction import (
     DeltaTransaction,
     delta_state,
 )
-from tailrace.sinks.delta.unmade import first_files, require_empty
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn

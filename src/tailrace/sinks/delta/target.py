@@ -147,6 +147,8 @@ class DeltaTarget:
     #: How it follows the columns of the batch that is written, which ends here.
     _following: Following = field(default=FOLLOWING, init=False)
     _point: Point = field(default=Point(-1, None), init=False)
+    #: How many merges in a row have taken much longer than their commits.
+    _dear_merges: int = field(default=0, init=False)
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
@@ -218,6 +220,7 @@ class DeltaTarget:
         tables: Sequence[TableId],
         *,
         merge_now: bool,
+        may_merge: bool,
         compared: Collection[TableId] = (),
     ) -> None:
         """Write each part that is not in the table yet; changes may become pending.
@@ -228,6 +231,7 @@ class DeltaTarget:
             staged: files that are staged already, by table and kind, made by `recipe`; used ones are removed.
             tables: all tables of the target.
             merge_now: whether changes must be in the table at once.
+            may_merge: whether they may be, if the table merges as fast as it sets changes aside.
             compared: tables that are read again and are followed by `reread`.
 
         Raises:
@@ -236,6 +240,8 @@ class DeltaTarget:
         """
         self._begin(batch)
         state = self._open(batch, tables, parts[0])
+        # one may wait for a JVM that compiles
+        merge_now = merge_now or (may_merge and self._dear_merges < 2)
         self._follow_former(batch, parts, tables)
         if self.on_incompatible_type is OnIncompatibleType.TEXT and len(parts) > 1:
             # before changes of the batch can be pending
@@ -430,8 +436,7 @@ class DeltaTarget:
             changes = _Changes(
                 lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
             )
-            self._apply(changes, mark)
-            self.merging_s += time.monotonic() - started
+            self._note_merge(started, self._apply(changes, mark))
             failpoint("sink.merged")
         self.pending.forget(mark)
         self._merged = max(self._merged, point.batch)
@@ -522,6 +527,7 @@ class DeltaTarget:
             TARGET: self.name,
             _KEY: json.dumps(list(schema.key)),
             "delta.enableDeletionVectors": str(self.layout.merges).lower(),
+            **(_OFTEN_CHANGED if self.layout.merges and is_local(self.root) else {}),
         }
         key = schema.key if self.cluster else ()
         self.table.plan(TableDefinition(self.layout.fields(columns), properties, cluster_by=key))
@@ -664,18 +670,29 @@ class DeltaTarget:
                 columns,
                 held_names(columns, part.schemas[-1].key),
             )
-            self._apply(changes, mark)
-        self.merging_s += time.monotonic() - started
+            committing_s = self._apply(changes, mark)
+        self._note_merge(started, committing_s)
 
-    def _apply(self, changes: _Changes, mark: CommitMark) -> None:
-        """Merge changes, in tasks where possible, else by MERGE."""
+    def _note_merge(self, started: float, committing_s: float) -> None:
+        took_s = time.monotonic() - started
+        self.merging_s += took_s
+        # set aside, changes cost a commit for themselves, one to be merged and one to be forgotten
+        self._dear_merges = 0 if took_s <= max(3 * committing_s, 0.5) else self._dear_merges + 1
+
+    def _apply(self, changes: _Changes, mark: CommitMark) -> float:
+        """Merge changes, in tasks where possible, else by MERGE.
+
+        Returns:
+            How long the commit took, seconds; 0 if that is not known.
+        """
+        key = changes.key
         if self.layout.mode is WriteMode.UPSERT and self.table.allows_vectors():
             files = changes.files()
             if are_whole(files):
                 with self._scratch("keys") as scratch:
-                    upsert(self.table, files, changes.columns, key=changes.key, mark=mark, scratch=scratch)
-                return
-        merge(self.table, self.layout.mode, changes.rows(), changes.columns, key=changes.key, mark=mark)
+                    return upsert(self.table, files, changes.columns, key=key, mark=mark, scratch=scratch)
+        merge(self.table, self.layout.mode, changes.rows(), changes.columns, key=key, mark=mark)
+        return 0.0
 
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:
@@ -685,6 +702,9 @@ class DeltaTarget:
             yield directory
 
 
+#: A small table may have a commit a second. A checkpoint costs as much as two, and all tables of a stream are
+#: due at once; Delta's own interval is 10. Readers read up to so many small files of the log.
+_OFTEN_CHANGED = {"delta.checkpointInterval": "50"}
 #: Which rows must have all of their columns.
 _WHOLE = {WriteMode.UPSERT: Whole.NEW, WriteMode.SCD2: Whole.ALL, WriteMode.CHANGELOG: Whole.NONE}
 _CONSTRAINT = "delta.constraints."

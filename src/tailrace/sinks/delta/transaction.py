@@ -21,13 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.model.sparksql import identifier
+from tailrace.sinks.delta.first_version import complete_first_checksum
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.quarantine import violation_reason
 from tailrace.spark.arrow_schema import arrow_schema
+from tailrace.spark.checkpoint import is_local
 
 #: The property with the newest lease under which a table was written (`sinks.lease`).
 LEASE = "tailrace.lease"
-#: Whether a version's checksum file has its files; a Spark job finds those of a table's first version.
+#: Whether a version's checksum file has its files; a Spark job finds those of a table's first version, so
+#: `complete_first_checksum` does.
 _FILES_IN_CHECKSUM = "spark.databricks.delta.allFilesInCrc.enabled"
 #: Where the log keeps the columns by which a table is clustered, and what a table needs for it.
 _CLUSTERING = "delta.clustering"
@@ -244,8 +247,19 @@ class DeltaTransaction:
         self._java, self._session, self._path = _classes(session._jvm), session, path
         self._committed = committed
         self._transaction = self._java.log_of(session, path).startTransaction()
+        if self._lacks_files_in_checksum() and complete_first_checksum(path):
+            self._java.delta_log.invalidateCache(session._jsparkSession, self._java.path(path))
+            self._transaction = self._java.log_of(session, path).startTransaction()
         #: Of a new table: what the commit needs besides its metadata.
         self._new: _NewTable | None = None
+
+    def _lacks_files_in_checksum(self) -> bool:
+        """Whether the table has its first version only, and that's checksum does not name its files."""
+        snapshot = self._transaction.snapshot()
+        if int(snapshot.version()) or not is_local(self._path):
+            return False
+        checksum = snapshot.checksumOpt()
+        return bool(checksum.isDefined() and checksum.get().allFiles().isEmpty())
 
     def create(self, metadata: Mapping[str, Any], cluster_by: Sequence[str]) -> None:
         """Have the commit create the table.

@@ -7,15 +7,16 @@
 Everything is one commit, as with a MERGE. No row passes through the JVM and no data file is rewritten,
 whereas MERGE joins table and changes three times (docs/explanation/performance-history.md). If the key's
 first column is an integer, files whose bounds exclude all changed keys are skipped. Small files need no task:
-the driver reads and writes them.
+the driver reads and writes them. Each upsert adds a file: once there are many small ones, what is left of
+their rows goes into the new file, so that a table that is changed every second keeps few.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.delta.table import DeltaTable, path_of
@@ -37,6 +37,8 @@ from tailrace.spark.jvm import map_in_arrow
 
 #: Files of so many bytes, compressed, are read here: a Spark job takes longer.
 _SMALL_BYTES = 4 << 20
+#: Small files are put together once there are so many of so few bytes each.
+_MANY, _TINY_BYTES = 16, 256 << 10
 #: Rows read at a time of a change file.
 _ROWS_PER_BATCH = 65_536
 
@@ -49,7 +51,7 @@ def upsert(
     key: Sequence[str],
     mark: CommitMark,
     scratch: str,
-) -> None:
+) -> float:
     """Apply changes to a table, unless it has a commit with `mark`.
 
     Args:
@@ -59,18 +61,27 @@ def upsert(
         key: the key's columns.
         mark: the mark of the commit.
         scratch: a directory for temporary files.
+
+    Returns:
+        How long the commit took, seconds.
     """
     transaction = table.begin()
     if transaction.has(mark):
-        return
+        return 0.0
     schema = pa.schema([columns.field(name) for name in key])
     last = last_changes((_keys_of(path, schema) for path in changes), key)
     keys = f"{scratch}/keys.parquet"
     pq.write_table(last.keys, keys)
-    held = [file for file in transaction.files() if _may_hold(file, last.keys, key[0])]
-    actions = _deleted(table, held, keys)
-    added = _added(table.session, changes, last, columns, table.path)
+    files = transaction.files()
+    tiny = _tiny(files, columns, table)
+    put_together = {file["path"] for file in tiny}
+    others = [f for f in files if f["path"] not in put_together and _may_hold(f, last.keys, key[0])]
+    actions = [*_deleted(table, others, keys), *(_removed(file) for file in tiny)]
+    left = chain.from_iterable(_left(file, last.keys, columns, table.path) for file in tiny)
+    added = _added(table, changes, last, columns, left)
+    begun = time.perf_counter()
     transaction.commit([*actions, *(file.action({}) for file in added)], mark)
+    return time.perf_counter() - begun
 
 
 def are_whole(changes: Sequence[str]) -> bool:
@@ -133,10 +144,7 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
 def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
     """The actions that delete the rows of changed keys from a data file; none if it has no such rows."""
     rows = _keys_in(path_of(file, root), changed.schema)
-    hit = rows_of_keys(rows, changed)
-    vector = file.get("deletionVector")
-    gone = read_vector(vector, root) if vector else BitMap64()
-    deleted = gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
+    gone, deleted = _gone(file, rows, changed, root)
     if len(deleted) == len(gone):
         return []
     actions = [removal(file, int(time.time() * 1000))]
@@ -145,6 +153,14 @@ def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
         new = {"deletionVector": write_vector(deleted, root), "stats": json.dumps(stats), "dataChange": True}
         actions.append({"add": file | new})
     return [json.dumps(action) for action in actions]
+
+
+def _gone(file: Mapping[str, Any], rows: pa.Table, changed: pa.Table, root: str) -> tuple[BitMap64, BitMap64]:
+    """The rows of a data file that are deleted already, and these with those of changed keys."""
+    vector = file.get("deletionVector")
+    gone = read_vector(vector, root) if vector else BitMap64()
+    hit = rows_of_keys(rows, changed)
+    return gone, gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
 
 
 def _keys_in(path: str, schema: pa.Schema) -> pa.Table:
@@ -161,31 +177,66 @@ def _keys_in(path: str, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+# ---- small files -------------------------------------------------------------------------------------
+
+
+def _tiny(files: Sequence[dict[str, Any]], columns: pa.Schema, table: DeltaTable) -> list[dict[str, Any]]:
+    """The small files whose rows are to go into the new file; none unless there are many."""
+    tiny = [file for file in files if file["size"] <= _TINY_BYTES and not file.get("tags")]
+    if len(tiny) < _MANY or table.tracks_rows():
+        return []
+    sizes = accumulate(file["size"] for file in tiny)
+    some = [file for file, size in zip(tiny, sizes, strict=True) if size <= _SMALL_BYTES]
+    return [file for file in some if _is_plain(path_of(file, table.path), columns)]
+
+
+def _is_plain(path: str, columns: pa.Schema) -> bool:
+    """Whether a file's columns have the table's types, in the forms that we write."""
+    types = {column.name: column.type for column in columns}
+    return all(types.get(held.name) == held.type for held in pq.read_schema(path))
+
+
+def _removed(file: Mapping[str, Any]) -> str:
+    return json.dumps(removal(file, int(time.time() * 1000)))
+
+
+def _left(
+    file: Mapping[str, Any], changed: pa.Table, columns: pa.Schema, root: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a data file that are not deleted, without those of changed keys."""
+    path = path_of(file, root)
+    _, deleted = _gone(file, _keys_in(path, changed.schema), changed, root)
+    rows = pq.ParquetFile(path).metadata.num_rows
+    yield from _rows(path, BitMap64(range(rows)) - deleted, columns)
+
+
 # ---- new rows ----------------------------------------------------------------------------------------
 
 
 def _added(
-    session: SparkSession, changes: Sequence[str], last: LastChanges, columns: pa.Schema, root: str
+    table: DeltaTable,
+    changes: Sequence[str],
+    last: LastChanges,
+    columns: pa.Schema,
+    left: Iterable[pa.RecordBatch],
 ) -> list[DataFile]:
-    """Write the last rows of the changed keys into data files."""
-    work = []
+    """Write the last rows of the changed keys into data files, and rows that are left of others."""
+    root, work = table.path, []
     for path, rows, ops in zip(changes, last.rows, last.ops, strict=True):
         alive = rows.filter(pc.not_equal(ops, OP_DELETE))
         if len(alive):
             work.append((path, BitMap64(alive.to_numpy().astype(np.uint64)).serialize()))
-    if not work:
-        return []
     if sum(Path(path).stat().st_size for path, _ in work) <= _SMALL_BYTES:
         rows = (_rows(path, BitMap64.deserialize(numbers), columns) for path, numbers in work)
-        return write_rows(chain.from_iterable(rows), columns, root)
+        return write_rows(chain(chain.from_iterable(rows), left), columns, root)
 
     def last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield from _rows(path, BitMap64.deserialize(numbers), columns)
 
-    frame = session.createDataFrame(work, "path string, numbers binary")
-    return write_in_tasks(frame, last_rows, columns, root)
+    frame = table.session.createDataFrame(work, "path string, numbers binary")
+    return [*write_in_tasks(frame, last_rows, columns, root), *write_rows(left, columns, root)]
 
 
 def _rows(path: str, numbers: BitMap64, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

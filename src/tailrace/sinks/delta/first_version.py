@@ -1,4 +1,4 @@
-"""Directories of tables that are not made yet, and what a process leaves there that was killed.
+"""The first version of a table: its directory before, and its checksum file after.
 
 A table that is created with its first rows has their files before it has its first commit:
 
@@ -7,12 +7,18 @@ A table that is created with its first rows has their files before it has its fi
     <table>/_delta_log/<version 0>            the commit, after which the note goes
 
 Without the note, nobody could tell them from files of somebody else, in whose directory no table is made.
+
+A version's checksum file has the table's files, from which Delta derives those of the next version. It finds
+those of the first version by a Spark job, 0.1 CPU s; they are in the commit.
+Source: Delta transaction log protocol, "Version Checksum File".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tailrace.errors import StateError
 from tailrace.spark.checkpoint import Directory
@@ -60,6 +66,31 @@ def first_files(path: str, names: Iterable[str]) -> Iterator[None]:
     log.write(_NOTE, "".join(f"{name}\n" for name in names))
     yield
     log.remove(_NOTE)
+
+
+def complete_first_checksum(path: str) -> bool:
+    """Add the table's files to the checksum file of its first version.
+
+    Args:
+        path: the table's directory, a local one; the first version is its only one.
+
+    Returns:
+        Whether they were not there.
+    """
+    log = Path(path, _LOG)
+    file = log / f"{0:020}.crc"
+    try:
+        checksum = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # the process was killed after its commit
+        return False
+    actions = map(json.loads, (log / f"{0:020}.json").read_text(encoding="utf-8").splitlines())
+    files = [action["add"] | {"dataChange": False} for action in actions if "add" in action]
+    if "allFiles" in checksum or len(files) != checksum["numFiles"]:
+        return False
+    new = log / f".{file.name}.tmp"
+    new.write_text(json.dumps(checksum | {"allFiles": files}), encoding="utf-8")
+    new.replace(file)
+    return True
 
 
 def _is_unmade(log: str) -> bool:
