@@ -453,8 +453,9 @@ class DeltaTarget:
     def _open(self, batch: CellBatch, tables: Sequence[TableId], part: TableBatch) -> DeltaState:
         """The table's state; creates the table if it does not exist."""
         state = self.table.state()
-        if state is None:
+        if state is None or state.version < 0:  # planned, perhaps by a batch that failed
             batch.creates(self.name, tables)
+        if state is None:
             self._create(part)
             state = self._state()
             self._note(state)

@@ -49,12 +49,14 @@ class _Classes:
     def __init__(self, jvm: Any) -> None:
         spark, delta = jvm.org.apache.spark, jvm.org.apache.spark.sql.delta
         self.action = delta.actions.Action
+        self.any = jvm.scala.reflect.ManifestFactory.Any()
         self.array_list = jvm.java.util.ArrayList
         self.constraints = delta.constraints.Constraints
         self.converters = jvm.scala.jdk.javaapi.CollectionConverters
         self.create_table = getattr(delta, "DeltaOperations$CreateTable")
         self.delta_log = delta.DeltaLog
         self.hash_map = jvm.java.util.HashMap
+        self.json = delta.util.JsonUtils
         self.metrics = spark.sql.execution.metric.SQLMetrics
         self.nothing = jvm.scala.Option.empty()
         self.option = jvm.scala.Option
@@ -74,6 +76,11 @@ class _Classes:
         """The newest snapshot of the Delta table at `path`; its version is -1 if there is none."""
         # `tableExists` tells what this process saw last: others create tables, and remove them
         return self.log_of(session, path).update(False, self.nothing, self.nothing)
+
+    def contents(self, actions: Any) -> list[dict[str, Any]]:
+        """The contents of actions of one kind, in a sequence of Scala or Java, by one call for all."""
+        found: list[dict[str, Any]] = json.loads(self.json.toJson(actions, self.any))
+        return found
 
     def seq(self, items: Iterable[Any]) -> Any:
         """Scala's sequence of items."""
@@ -95,7 +102,7 @@ class DeltaState:
     Args:
         properties: table properties.
         transactions: the last version written by each application (`txn` actions).
-        version: the table's version.
+        version: the table's version; -1: it is planned (`DeltaTable.plan`).
         id: the table's id, which another table at the same path does not have.
         schema: its columns, as the JSON of Spark's type.
     """
@@ -127,7 +134,8 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
         path: the table's directory.
         known: an earlier state: nothing is read if it is the newest.
     """
-    snapshot = _classes(session._jvm).newest(session, path)
+    java = _classes(session._jvm)
+    snapshot = java.newest(session, path)
     version = int(snapshot.version())
     if version < 0:
         return None
@@ -137,7 +145,7 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
     contents = _contents(metadata, "metaData")
     return DeltaState(
         contents["configuration"],
-        _transactions(snapshot),
+        _transactions(java, snapshot),
         version,
         contents["id"],
         contents["schemaString"],
@@ -168,14 +176,14 @@ def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     schema = json.loads(snapshot.metadata().schemaString())
     features = snapshot.protocol().readerFeatures()
     return DeltaVersion(
-        _files(snapshot),
+        _files(java, snapshot),
         {field["name"]: _name_in_files(schema, field["name"]) for field in schema["fields"]},
         list(_each(snapshot.metadata().partitionColumns())),
         frozenset(_each(features.get())) if features.isDefined() else frozenset(),
     )
 
 
-def _transactions(snapshot: Any) -> dict[str, int]:
+def _transactions(java: _Classes, snapshot: Any) -> dict[str, int]:
     """The last version written by each application.
 
     Read from the version's checksum file if possible: `snapshot.transactions()` is a Spark job over the whole
@@ -185,10 +193,10 @@ def _transactions(snapshot: Any) -> dict[str, int]:
     known = checksum.get().setTransactions() if checksum.isDefined() else checksum
     if known.isEmpty():
         return {app: int(version) for app, version in _map(snapshot.transactions()).items()}
-    return {action.appId(): int(action.version()) for action in _each(known.get())}
+    return {action["appId"]: action["version"] for action in java.contents(known.get())}
 
 
-def _files(snapshot: Any) -> list[dict[str, Any]]:
+def _files(java: _Classes, snapshot: Any) -> list[dict[str, Any]]:
     """A version's files, as the contents of their `add` actions.
 
     Read from the version's checksum file if possible, which has those of small tables: `snapshot.allFiles()`
@@ -196,8 +204,7 @@ def _files(snapshot: Any) -> list[dict[str, Any]]:
     """
     checksum = snapshot.checksumOpt()
     known = checksum.get().allFiles() if checksum.isDefined() else checksum
-    files = snapshot.allFiles().collectAsList() if known.isEmpty() else _each(known.get())
-    return [_contents(file, "add") for file in files]
+    return java.contents(snapshot.allFiles().collectAsList() if known.isEmpty() else known.get())
 
 
 @dataclass(frozen=True)
@@ -302,12 +309,12 @@ class DeltaTransaction:
         """Whether the table has a commit with `mark`."""
         # As `txnVersion` does, which would call `snapshot.transactions()`.
         self._transaction.readTxn().addOne(mark.app)
-        return _transactions(self._transaction.snapshot()).get(mark.app, -1) >= mark.version
+        return _transactions(self._java, self._transaction.snapshot()).get(mark.app, -1) >= mark.version
 
     def files(self) -> list[dict[str, Any]]:
         """The table's files, as the contents of their `add` actions."""
         self._transaction.readWholeTable()
-        return _files(self._transaction.snapshot())
+        return _files(self._java, self._transaction.snapshot())
 
     def read(self) -> DataFrame:
         """The table's rows, as the transaction found them."""

@@ -70,13 +70,11 @@ def upsert(
         return 0.0
     schema = pa.schema([columns.field(name) for name in key])
     last = last_changes((_keys_of(path, schema) for path in changes), key)
-    keys = f"{scratch}/keys.parquet"
-    pq.write_table(last.keys, keys)
     files = transaction.files()
     tiny = _tiny(files, columns, table)
     put_together = {file["path"] for file in tiny}
     others = [f for f in files if f["path"] not in put_together and _may_hold(f, last.keys, key[0])]
-    actions = [*_deleted(table, others, keys), *(_removed(file) for file in tiny)]
+    actions = [*_deleted(table, others, last.keys, scratch), *(_removed(file) for file in tiny)]
     left = chain.from_iterable(_left(file, last.keys, columns, table.path) for file in tiny)
     added = _added(table, changes, last, columns, left)
     begun = time.perf_counter()
@@ -97,8 +95,15 @@ def are_whole(changes: Sequence[str]) -> bool:
 
 def _keys_of(path: str, schema: pa.Schema) -> pa.Table:
     """The changed keys of a change file, with `_op` and `_seq`."""
-    rows = pq.read_table(path, columns=[*schema.names, "_op", "_seq"])
+    rows = _read(path, [*schema.names, "_op", "_seq"])
     return rows.cast(pa.schema([*schema, *MERGE_FIELDS]))
+
+
+def _read(path: str, columns: Sequence[str]) -> pa.Table:
+    """Columns of a Parquet file; by threads and ahead only where it is large: they cost a small one most."""
+    is_large = Path(path).stat().st_size > _TINY_BYTES
+    with pq.ParquetFile(path, pre_buffer=is_large) as file:
+        return file.read(columns=columns, use_threads=is_large)
 
 
 def _may_hold(file: Mapping[str, Any], keys: pa.Table, first: str) -> bool:
@@ -115,20 +120,22 @@ def _may_hold(file: Mapping[str, Any], keys: pa.Table, first: str) -> bool:
 # ---- old rows ----------------------------------------------------------------------------------------
 
 
-def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> list[str]:
+def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], changed: pa.Table, scratch: str) -> list[str]:
     """The actions that delete the rows of changed keys from data files.
 
     Args:
         table: the target.
         held: the `add` actions of the data files.
-        keys: the path of the file with the changed keys.
+        changed: the changed keys.
+        scratch: a directory for a file with them.
     """
     if not held:
         return []
     root = table.path
     if sum(file["size"] for file in held) <= _SMALL_BYTES:
-        changed = pq.read_table(keys)
         return [action for file in held for action in _without(file, changed, root)]
+    keys = f"{scratch}/keys.parquet"
+    pq.write_table(changed, keys)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changed = pq.read_table(keys)
@@ -165,13 +172,11 @@ def _gone(file: Mapping[str, Any], rows: pa.Table, changed: pa.Table, root: str)
 
 def _keys_in(path: str, schema: pa.Schema) -> pa.Table:
     """The keys of a data file's rows; null in columns that joined the key after it was written."""
-    file = pq.ParquetFile(path)
-    held = file.schema_arrow.names
-    rows = file.read(columns=[name for name in schema.names if name in held])
+    rows = _read(path, schema.names)  # without those that it does not have
     columns = [
         rows.column(field.name).cast(field.type)
-        if field.name in held
-        else pa.nulls(file.metadata.num_rows, field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
