@@ -34,8 +34,14 @@ def begin_session_of(
         parallelism=settings.parallelism,
         log_file=log_file,
         extra_conf={**({"spark.scheduler.mode": "FAIR"} if shared else {}), **settings.spark},
-        brief=settings.trigger is TriggerMode.AVAILABLE_NOW and not any(map(_has_rows, pipeline.sinks)),
+        brief=_is_brief(pipeline) and not shared,  # a stream that joins it later may go on for ever
     )
+
+
+def _is_brief(pipeline: Pipeline) -> bool:
+    """Whether a pipeline ends, and its rows do not pass through Spark's JVM."""
+    ends = pipeline.settings.trigger is TriggerMode.AVAILABLE_NOW
+    return ends and not any(map(_has_rows, pipeline.sinks))
 
 
 def _has_rows(sink: SinkSettings) -> bool:

@@ -30,7 +30,8 @@ def test_jvm_that_soon_ends_and_has_no_rows_has_one_compiler(
         "source: {type: mysql, hostname: h, username: u, password: p, tables: 'a.b'}\n"
         f"sink: {sink}\npipeline: {{trigger: {trigger}, checkpoint: /checkpoint, master: 'local[1]'}}\n"
     )
-    starting = begin_session_of(load_pipeline(file), "test", None)
-    options = starting._conf["spark.driver.defaultJavaOptions"].split()
-    assert ("-XX:TieredStopAtLevel=1" in options) is one
-    assert any(option.startswith("-XX:Tier4") for option in options) is not one
+    for shared in (False, True):
+        starting = begin_session_of(load_pipeline(file), "test", None, shared=shared)
+        options = starting._conf["spark.driver.defaultJavaOptions"].split()
+        assert ("-XX:TieredStopAtLevel=1" in options) is (one and not shared)
+        assert any(option.startswith("-XX:Tier4") for option in options) is (shared or not one)
