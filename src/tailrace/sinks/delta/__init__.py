@@ -14,11 +14,12 @@ the same inside each commit.
 
 **Merges are expensive, appends are cheap.** A merge reads the table's keys (in tasks, `upsert`) or its rows
 (Spark's MERGE, `merge`: for versions, and where tasks cannot), so its cost hardly depends on the number of
-changes. While there is time, changes are merged at once. Otherwise they are pending: appended to a table next
-to the target, `_tailrace/changes/<target>`, and merged together when a merge is due (`schedule`): after an
-interval, when the stream is idle, when it ends. All targets are merged in the same round.
+changes. Where it takes little longer than its commit, as in small tables, and while there is time, changes
+are merged at once. Otherwise they are pending: appended to a table next to the target,
+`_tailrace/changes/<target>`, and merged together when a merge is due (`schedule`): after an interval, when
+the stream is idle, when it ends. All targets are merged in the same round.
 
-    changes of batch n ──▶ merge due and none pending? ──▶ MERGE                              (txn: table, n)
+    changes of batch n ──▶ cheap or due, none pending? ──▶ MERGE                              (txn: table, n)
                        └─▶ else append to the changes   (txn: table, n)
     merge due          ──▶ MERGE the changes above txn(merge) (txn: merge, n) ──▶ delete them from the changes
 
@@ -37,5 +38,6 @@ session, as Delta takes `txn` and `userMetadata` of a MERGE from session setting
 
 Appended rows are written by Python tasks as Parquet (`sinks.tables.parquet`) and committed by the driver,
 without passing through the JVM. Where tasks cannot reach the table by a path (an object store), or its
-columns are mapped to other names, Spark writes: slower, with the same result.
+columns are mapped to other names, Spark writes: slower, with the same result. A table whose first rows are in
+files already is created by the commit that adds them (`DeltaTable.plan`, `first_version`).
 """
