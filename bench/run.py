@@ -130,7 +130,7 @@ class Bench:
         sizes, pair = self._sizes, (self._server, self._spark)
         return {
             "scale": lambda: scale.measure(*pair, sizes.snapshot),
-            "topics": lambda: topics.measure(*pair, 3 * sizes.bulk // 10, sizes.repeat),
+            "topics": lambda: topics.measure(*pair, sizes.bulk // 2, sizes.repeat),
             "tpch": lambda: tpch.measure_all(self._spark),
         }
 
@@ -145,7 +145,7 @@ class Bench:
             ),
             # from here on `items` changes
             "replicas": lambda: replicas.measure(*pair, sizes.rows),
-            "lakes": lambda: lakes.measure(*pair, sizes.rows, sizes.bulk // 2),
+            "lakes": lambda: lakes.measure(*pair, sizes.rows, 5 * sizes.bulk // 6),
             "memory": lambda: memory.measure(*pair, data.count(self._connection, "items"), megabytes),
         }
 

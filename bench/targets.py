@@ -24,7 +24,7 @@ _KAFKA = "A third of its CPU time makes JSON, a fifth is librdkafka; the broker 
 _MERGE = "Finding the rows of a burst reads the keys of the files that it touches; both cores are busy."
 _COMMITS = "A batch commits to 20 tables; each commit costs the JVM some 0.05 CPU s, and both cores are busy."
 _START = "JVM and session take most of it, and the first batch is code that is not compiled yet."
-_TABLES = "A Delta table costs two commits, some 0.1 CPU s each in a JVM that has not compiled them yet."
+_TABLES = "A Delta table costs a commit, some 0.1 CPU s in a JVM that has not compiled them yet."
 
 
 @dataclass(frozen=True)

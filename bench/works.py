@@ -138,11 +138,12 @@ def _make(connection: Connection, table: str, columns: int, value: str) -> str:
 
 
 SNAPSHOT = Work("snapshot", "snapshot", "items", (20_000_000, 50_000), None)
+#: Each log fits into one file of MySQL's: into a gigabyte.
 WORKS = (
     SNAPSHOT,
-    Work("bulk", "log, 1000-row transactions", "events", (10_000_000, 30_000), data.bulk_log),
-    Work("single", "log, single-row transactions", "events", (1_800_000, 3_000), data.single_row_log),
-    Work("wide", "log, 200 columns", "wide", (720_000, 3_000), wide_log),
+    Work("bulk", "log, 1000-row transactions", "events", (6_000_000, 30_000), data.bulk_log),
+    Work("single", "log, single-row transactions", "events", (1_700_000, 3_000), data.single_row_log),
+    Work("wide", "log, 200 columns", "wide", (600_000, 3_000), wide_log),
     Work("nulls", "log, mostly NULL", "nulls", (3_000_000, 6_000), null_log),
     Work("many", "log, 20 tables", r"many_\d\d", (2_400_000, 6_000), many_log, one_table=False),
 )
