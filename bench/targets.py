@@ -100,7 +100,7 @@ TARGETS = (
     Target("replica, changes", "into", 30_000, why="The target server's own work: it takes both cores."),
     Target("lake, change log", "appended to Delta", 400_000, why=_ONE_MACHINE),
     Target("lake, upsert, burst", "until the table is current, merges that adapt", 200_000, why=_MERGE),
-    Target("Delta upsert", "commit to visible, p50, each", most=1, why=_COMMITS),
+    Target("Delta upsert", "commit to visible, p50", most=1, why=_COMMITS),
     Target("many tables, 10,000", "start", most=60, why=_ONE_MACHINE),
     Target("Kafka", "exactly-once", 250_000, why=_KAFKA),
     Target("Kafka", "own CPU of an event", most=5, why=_KAFKA),
