@@ -232,11 +232,11 @@ class _NewTable:
 
     Args:
         actions: actions, as JSON texts.
-        operation: Delta's CREATE TABLE, for a commit without rows.
+        cluster_by: the columns by which it is clustered.
     """
 
     actions: Sequence[str]
-    operation: Any
+    cluster_by: Sequence[str]
 
 
 class DeltaTransaction:
@@ -300,10 +300,7 @@ class DeltaTransaction:
             text = json.dumps(named, separators=(",", ":"))
             domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
             actions.append(json.dumps({"domainMetadata": domain}))
-        names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
-        clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
-        operation = java.create_table(self._transaction.metadata(), False, False, clustered)
-        self._new = _NewTable(actions, operation)
+        self._new = _NewTable(actions, cluster_by)
 
     def has(self, mark: CommitMark) -> bool:
         """Whether the table has a commit with `mark`."""
@@ -363,7 +360,11 @@ class DeltaTransaction:
     def commit_new(self) -> None:
         """Commit a new table without rows."""
         assert self._new is not None
-        self._commit(self._new.actions, self._new.operation)
+        java, cluster_by = self._java, self._new.cluster_by
+        names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
+        clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
+        operation = java.create_table(self._transaction.metadata(), False, False, clustered)
+        self._commit(self._new.actions, operation)
 
     def commit(self, actions: Sequence[str], mark: CommitMark) -> None:
         """Commit `actions` (JSON texts) with `mark`; of a new table, its first rows.

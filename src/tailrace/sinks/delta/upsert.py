@@ -210,9 +210,9 @@ def _left(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a data file that are not deleted, without those of changed keys."""
     path = path_of(file, root)
-    _, deleted = _gone(file, _keys_in(path, changed.schema), changed, root)
-    rows = pq.ParquetFile(path).metadata.num_rows
-    yield from _rows(path, BitMap64(range(rows)) - deleted, columns)
+    keys = _keys_in(path, changed.schema)
+    _, deleted = _gone(file, keys, changed, root)
+    yield from _rows(path, BitMap64(range(keys.num_rows)) - deleted, columns)
 
 
 # ---- new rows ----------------------------------------------------------------------------------------
