@@ -21,7 +21,7 @@ from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
 from bench.servers import Server, running
 from tailrace.sinks.base import CellBatch, Sink, StreamId
-from tailrace.spark.session import spark_session
+from tailrace.spark.session import local_master, spark_session
 
 TASKS = 2
 _CONF = {
@@ -57,30 +57,37 @@ class Run:
     message_bytes: int
 
 
-def session(scratch: Path) -> SparkSession:
-    """The session that pipelines use, with two cores."""
+def session(scratch: Path, connections: int = 0) -> SparkSession:
+    """The session that pipelines use, with two cores; with connections, that of a comparison.
+
+    Args:
+        scratch: a directory.
+        connections: how many tasks read the source besides (`verify.session`).
+    """
     root = str(Path(__file__).parent.parent)
     path = [root, f"{root}/src", *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    parallelism = {"spark.default.parallelism": str(TASKS)} if connections else {}
     spark = spark_session(
         "tailrace-bench",
         delta=True,
+        master=local_master(TASKS + connections) if connections else None,
         parallelism=TASKS,
         log_file=scratch / "spark.log",
-        extra_conf={**_CONF, "spark.local.dir": str(scratch / "local")},
+        extra_conf={**_CONF, **parallelism, "spark.local.dir": str(scratch / "local")},
     )
     spark.dataSource.register(PremadeDataSource)
     return spark
 
 
 @contextmanager
-def with_items(rows: int) -> Iterator[tuple[Server, SparkSession]]:
-    """A server of our own whose table `items` has `rows` rows, and a session."""
+def with_items(rows: int, connections: int = 0) -> Iterator[tuple[Server, SparkSession]]:
+    """A server of our own whose table `items` has `rows` rows, and a session (`session`)."""
     with running(None) as source, tempfile.TemporaryDirectory() as scratch:
         with closing(source.connect()) as connection:
             data.prepare(connection)
             data.fill_items(connection, rows)
-        spark = session(Path(scratch))
+        spark = session(Path(scratch), connections)
         yield source, spark
         spark.stop()
 

@@ -31,6 +31,8 @@ from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
 
 _CHANGES_PER_S = 100
+#: Connections that read the source, as of `tailrace verify`.
+_CONNECTIONS = 4
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def measure(
         for _ in range(times):
             before = _cpu(server, spark)
             begun = time.perf_counter()
-            report = verify(load_pipeline(once), spark)
+            report = verify(load_pipeline(once), spark, parallelism=_CONNECTIONS)
             rates.append(rows / (time.perf_counter() - begun))
             if not report.equal:
                 print_report(report, Console(stderr=True), show_values=True)
@@ -108,7 +110,10 @@ def main() -> int:
     parser.add_argument("--sink", choices=("delta", "iceberg"), default="delta")
     parser.add_argument("--beside", action="store_true", help="a running pipeline")
     given = parser.parse_args()
-    with spark_runs.with_items(given.rows) as (server, spark), tempfile.TemporaryDirectory() as place:
+    with (
+        spark_runs.with_items(given.rows, _CONNECTIONS) as (server, spark),
+        tempfile.TemporaryDirectory() as place,
+    ):
         found = measure(
             server, spark, Path(place), given.rows, given.times, sink=given.sink, beside=given.beside
         )

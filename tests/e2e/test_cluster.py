@@ -70,6 +70,8 @@ def test_pipeline_runs_on_a_standalone_cluster_with_the_guides_settings(
             assert run.run() == 0, run.output()
         assert run.run() == 0, run.output()
         assert "lost 1 executor" not in run.output()
+        with Command(run, "verify", "--cluster") as verify:  # its workers read both sides
+            assert verify.process.wait(240) == 0, verify.printed()
         executors = [p for n in range(2) for p in (tmp_path / f"work-{n}").glob("*/*") if p.is_dir()]
         assert len({p.parent.parent for p in executors}) == 2, "both workers took part"
         said = [

@@ -16,18 +16,22 @@ from rich.console import Console
 
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
-from tailrace.errors import ConfigError, StateError
+from tailrace.enumerator.snapshot import KeyRange
+from tailrace.errors import ConfigError, StateError, TailraceError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
+from tailrace.sources import registry
 from tailrace.spark.checkpoint import Checkpoint
-from tailrace.verify import kept, run
-from tailrace.verify.checksum import BUCKETS
+from tailrace.verify import kept, run, source
+from tailrace.verify.checksum import BUCKETS, Checksums
 from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.portion import Keys, Sample
 from tailrace.verify.progress import ReadProgress
+from tailrace.verify.range_reader import RangeReader, SourceRange
 from tailrace.verify.repair import compared, requested
 from tailrace.verify.report import Report, print_report
 from tailrace.verify.run import verify
+from tailrace.verify.source_tasks import SourceTasks
 from tailrace.verify.target import collapse
 from tailrace_dev.servers import MySqlServer, PostgresServer
 from tests.support.changes import INT, table
@@ -318,6 +322,62 @@ def test_part_of_the_keys_is_compared_on_both_sides_and_nothing_is_said_of_other
         assert "a sample of 30 %" in printed(report, show_values=False)
 
 
+def test_source_is_read_in_tasks_and_the_driver_opens_no_session(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
+    copy.run()
+    spark.sql(f"DELETE FROM {copy.target('wide')} WHERE part = 3")
+    made = list[SourceTasks]()
+
+    def session(_: Any) -> Any:
+        raise AssertionError("the driver reads the source")
+
+    def tasks(session: SparkSession) -> SourceTasks:
+        made.append(SourceTasks(session))
+        return made[-1]
+
+    monkeypatch.setattr(registry, "session", session)
+    monkeypatch.setattr(run, "SourceTasks", tasks)
+    small, wide = copy.verify().targets
+    assert (small.equal, wide.source_rows) == (True, 400)
+    assert [(d.kind, d.key) for d in wide.differences.shown] == [("missing", ("Élan", 3))]
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(made[0].group)
+    assert len(jobs) == 3, "one for each range, and one for the rows that differ"
+
+
+class _Altering(ReadProgress):
+    """Alters a table right before it is read."""
+
+    def __init__(self, server: MySqlServer, *statements: str) -> None:
+        self.server, self.statements = server, statements
+
+    def begin(self, tables: Mapping[str, tuple[int, int]]) -> None:
+        statements, self.statements = self.statements, ()
+        self.server.execute(*statements)
+
+
+def test_error_in_a_task_is_that_of_the_source(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
+    copy.run()
+
+    def failure() -> TailraceError:
+        rename = f"ALTER TABLE {database}.small RENAME COLUMN id TO no"
+        with pytest.raises(TailraceError) as error:
+            copy.verify(pattern=".*small", progress=_Altering(mysql, rename))
+        mysql.execute(f"ALTER TABLE {database}.small RENAME COLUMN no TO id")
+        return error.value
+
+    by_task = failure()
+    monkeypatch.setattr(run, "SourceTasks", lambda _: None)
+    by_driver = failure()
+    assert type(by_task) is type(by_driver)
+    assert by_task.json_values() == by_driver.json_values()
+    assert "Traceback" not in str(by_task)
+
+
 class _Interrupted(ReadProgress):
     """Ends a comparison after some rows."""
 
@@ -331,17 +391,33 @@ class _Interrupted(ReadProgress):
 
 
 @pytest.fixture
-def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "PAGE_ROWS", 50)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, KeyRange]]:
+    """The ranges that tasks are asked for, with their tables; they are small, and each is noted."""
+    found: list[tuple[str, KeyRange]] = []
+
+    def checksums(self: SourceTasks, reader: RangeReader, work: SourceRange) -> Checksums:
+        found.append((work.name, work.part))
+        return of_task(self, reader, work)
+
+    of_task = SourceTasks.checksums
+    monkeypatch.setattr(SourceTasks, "checksums", checksums)
+    monkeypatch.setattr(source, "RANGE_ROWS", 50)
     monkeypatch.setattr(kept, "_EVERY_S", 0.0)
+    return found
 
 
 @pytest.mark.parametrize("sink", ["delta", "iceberg"])
-@pytest.mark.usefixtures("_small_pages")
 def test_interrupted_comparison_goes_on_as_of_the_same_batch(
-    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
+    mysql: MySqlServer,
+    database: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    sink: str,
+    asked: list[tuple[str, KeyRange]],
 ) -> None:
     copy = Copy(mysql, database, spark, tmp_path, f"type: {sink}, path: '{tmp_path / 'tables'}'")
+    mysql.execute(f"ANALYZE TABLE {database}.wide")
     copy.run()
     if sink == "delta":
         spark.sql(f"DELETE FROM {copy.target('wide')} WHERE part = 3")
@@ -354,9 +430,13 @@ def test_interrupted_comparison_goes_on_as_of_the_same_batch(
     assert batch is not None
     copy.change()
     copy.run()
+    first = set(asked)
+    asked.clear()
     progress = _Noted()
     report = copy.verify(progress=progress, resume=True)
     small, wide = report.targets
+    assert progress.rows[f"{database}.wide"] == 400 + 400, "once by both, then for the rows that differ"
+    assert 3 <= len(first - set(asked)) < len(first | set(asked)), "what was read is not read again"
     assert (report.batch, small.equal, wide.source_rows, wide.target_rows) == (batch.id, True, 400, 399)
     assert [(d.kind, d.key) for d in wide.differences.shown] == [("missing", ("Élan", 3))]
     assert 100 <= report.before <= 252

@@ -56,6 +56,7 @@ class SnapshotPace:
         sleep: waits for some seconds.
         rows_held: why the server of `snapshotUrl` cannot be read; "": it can be.
         held_log: the bytes of log that the server holds for the stream; None: not known.
+        has_accrued: whether what a second brings may be read at once.
 
     Attributes:
         held_by: why no rows are read now, by the last `look`; "": they are, or a rate is used up.
@@ -71,6 +72,7 @@ class SnapshotPace:
         *,
         rows_held: Callable[[], str] = lambda: "",
         held_log: Callable[[], int | None] = lambda: None,
+        has_accrued: bool = True,
     ) -> None:
         self._options = options
         self._activity = activity
@@ -79,14 +81,14 @@ class SnapshotPace:
         self._sleep = sleep
         self._rows_held = rows_held
         self._held_log = held_log
-        self._rows = self._bucket(options.snapshot_max_rows_per_second)
-        self._bytes = self._bucket(options.snapshot_max_bytes_per_second)
+        self._rows = self._bucket(options.snapshot_max_rows_per_second, has_accrued=has_accrued)
+        self._bytes = self._bucket(options.snapshot_max_bytes_per_second, has_accrued=has_accrued)
         self._looked_at: float | None = None
         self._busy = ""
         self.held_by = ""
 
-    def _bucket(self, rate: int | None) -> _Bucket | None:
-        return None if rate is None else _Bucket(rate, rate, self._clock())
+    def _bucket(self, rate: int | None, *, has_accrued: bool) -> _Bucket | None:
+        return None if rate is None else _Bucket(rate, rate if has_accrued else 0, self._clock())
 
     @property
     def limits_bytes(self) -> bool:

@@ -239,3 +239,8 @@ def executors(session: SparkSession) -> frozenset[str]:
     infos = session._jsparkSession.sparkContext().statusTracker().getExecutorInfos()
     # one without a port has not begun yet: it would seem to be lost when it gets its port
     return frozenset(f"{info.host()}:{info.port()}" for info in infos if info.port() > 0) - {driver}
+
+
+def cancel_jobs(session: SparkSession, group: str) -> None:
+    """Cancel the jobs of a group, and those that begin later; PySpark has the first only."""
+    session._jsparkSession.sparkContext().cancelJobGroupAndFutureJobs(group)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from tailrace.config.sinks import DeltaSettings
 from tailrace.pipeline.file import load_pipeline
 from tailrace.printable import printable
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Exit code if a row differs.
 EXIT_DIFFERENT = 1
+#: Connections that read the source.
+_CONNECTIONS = 4
 #: What an interrupted command says.
 _INTERRUPTED = {
     "verify": "interrupted before the comparison was complete; nothing was changed",
@@ -55,12 +56,17 @@ _INTERRUPTED = {
 @click.option(
     "--show-values", is_flag=True, help="Print the values of differing rows, not only keys and columns."
 )
-@click.option("--parallelism", type=click.IntRange(1), default=4, help="Connections that read the source.")
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1),
+    default=_CONNECTIONS,
+    help="Tasks that read the source at the same time.",
+)
 @click.option(
     "--cluster",
     is_flag=True,
-    help="Read the target with the pipeline's Spark master; default: a local Spark, which takes nothing from "
-    "a running pipeline.",
+    help="Read source and target with the pipeline's Spark master; default: a local Spark, which takes "
+    "nothing from a running pipeline.",
 )
 def verify(
     pipeline_file: Path,
@@ -89,7 +95,10 @@ def verify(
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
-    with _spark(pipeline, "verify", cluster=cluster) as spark, ComparisonView(Console(stderr=True)) as view:
+    with (
+        _spark(pipeline, "verify", connections=parallelism, cluster=cluster) as spark,
+        ComparisonView(Console(stderr=True)) as view,
+    ):
         report = compare(
             pipeline,
             spark,
@@ -133,15 +142,17 @@ def repair(
     from tailrace.verify.report import print_report  # noqa: PLC0415
 
     console = Console(highlight=False)
-    with _spark(pipeline, "repair", cluster=False) as spark:
+    with _spark(pipeline, "repair", connections=_CONNECTIONS) as spark:
         with ComparisonView(Console(stderr=True)) as view:
-            report = compared(pipeline, spark, tables, progress=view)
+            report = compared(pipeline, spark, tables, progress=view, parallelism=_CONNECTIONS)
         print_report(report, console, show_values=False)
         if not report.equal and dry_run:
             names = ", ".join(map(printable, tables_to_read(report)))
             click.echo(f"would be read again: {names}")
         elif not report.equal:
-            report = correct(pipeline, spark, report, patience_s=patience, say=click.echo)
+            report = correct(
+                pipeline, spark, report, patience_s=patience, say=click.echo, parallelism=_CONNECTIONS
+            )
             print_report(report, console, show_values=False)
     if not report.equal:
         raise SystemExit(EXIT_DIFFERENT)
@@ -161,7 +172,9 @@ def _portion(keys: str | None, sample: str | None) -> ComparedPart | None:
 
 
 @contextmanager
-def _spark(pipeline: Pipeline, command: str, *, cluster: bool) -> Iterator[SparkSession]:
+def _spark(
+    pipeline: Pipeline, command: str, *, connections: int, cluster: bool = False
+) -> Iterator[SparkSession]:
     """A session for a comparison, ended afterwards; Spark's errors become ours where they hold one."""
     # Importing Spark's modules takes a second: a wrong file is reported first.
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -169,21 +182,18 @@ def _spark(pipeline: Pipeline, command: str, *, cluster: bool) -> Iterator[Spark
 
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.pipeline.signals import end_on_signals  # noqa: PLC0415
-    from tailrace.spark.session import local_master, spark_session, stop_session  # noqa: PLC0415
+    from tailrace.spark.session import stop_session  # noqa: PLC0415
     from tailrace.spark.task_errors import missing_package, parse_error  # noqa: PLC0415
+    from tailrace.verify.session import comparing_session  # noqa: PLC0415
 
-    settings = pipeline.settings
     log_file = default_log_file(pipeline)
     with end_on_signals(_INTERRUPTED[command]):
-        spark = spark_session(
-            f"{settings.name} {command}",
-            source=pipeline.source.dialect,
-            delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
-            paths=pipeline.paths,
-            master=settings.master if cluster else local_master(settings.parallelism),
-            parallelism=settings.parallelism,
+        spark = comparing_session(
+            pipeline,
+            command,
+            connections=connections,
             log_file=log_file.with_name(f"{log_file.stem}-{command}.log"),
-            extra_conf=settings.spark,
+            cluster=cluster,
         )
         try:
             with _cluster_watched(spark):

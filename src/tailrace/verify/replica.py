@@ -27,7 +27,7 @@ from tailrace.sources import registry
 from tailrace.sources.base import FrozenTables
 from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
-from tailrace.verify.source import PAGE_ROWS, as_stored
+from tailrace.verify.range_reader import PAGE_ROWS, as_stored
 from tailrace.verify.streamed import StreamedTarget
 
 

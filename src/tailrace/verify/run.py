@@ -5,6 +5,7 @@
           └─▶ target: as batch n left it (`targets`)          ─▶ checksums of buckets ┴▶ differing buckets
                                           rows of these buckets, from both sides ─▶ compared by key
 
+Where there is a Spark, its tasks read and hash the source, and targets that are files.
 Both sides are compared at the same position, so a row that is changed during the verification is not
 reported. The target after batch n is defined by docs/design/0001-as-of-snapshots.md, and a rewind returns the
 source's rows at that position, whenever they are read. The source is read a second time only where something
@@ -17,10 +18,9 @@ position that *every* table must have reached.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +32,6 @@ from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
-from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.errors import ConfigError, StateError
 from tailrace.model.table import TableId
 from tailrace.pipeline.rules import Transforms
@@ -48,9 +47,11 @@ from tailrace.verify.compare import Differences, compare
 from tailrace.verify.kept import KeptComparison, RangeRead
 from tailrace.verify.portion import ComparedPart, KeyRanges, holds_numbers, key_ranges
 from tailrace.verify.progress import NO_PROGRESS, ReadProgress
+from tailrace.verify.range_reader import PAGE_ROWS, RangeReader, SourceTable
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
-from tailrace.verify.source import PAGE_ROWS, Reader, SourceTable, by_table, ranges
+from tailrace.verify.source import Reader, Stopping, by_table, ranges
+from tailrace.verify.source_tasks import SourceTasks
 from tailrace.verify.tables import Routing, tables_by_target
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
@@ -78,7 +79,8 @@ def verify(
 
     Args:
         pipeline: a pipeline with a sink that can be verified, running or stopped.
-        spark: a session with Delta; None: the sink is another one.
+        spark: a session, with Delta for its tables; its tasks read the source. None: this process reads it,
+            and the sink is no table of Delta or Iceberg.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
         parallelism: connections that read the source.
@@ -111,7 +113,8 @@ def verify(
         Transforms(pipeline.transforms),
         pipeline.source.column_masks,
     )
-    stopping = threading.Event()
+    stopping = Stopping()
+    tasks = None if spark is None else SourceTasks(spark)
     is_kept = resume is not None and shows_earlier(pipeline.sinks, pipeline.source)
     if resume and not is_kept:
         raise ConfigError(
@@ -131,16 +134,15 @@ def verify(
     with ExitStack() as stack:
         source = stack.enter_context(closing(registry.source(pipeline.source)))
         source.keep_log()  # first: the log after the batch must be kept until the comparison ends
-        pace, page_rows = None, PAGE_ROWS
-        if limits is not None:
-            pace = SnapshotPace(replace(limits, snapshot_windows=()), source.activity, time.monotonic)
-            page_rows = min(PAGE_ROWS, limits.snapshot_max_rows_per_second or PAGE_ROWS)
 
         def reader_of(end: StreamOffset) -> Reader:
             assert end.log is not None
             as_of = source.as_of(source.position(end.log))
             keeps_times = isinstance(targets, ReplicaTargets)
-            return Reader(pipeline.source, as_of, stopping, progress, pace, page_rows, keeps_times, kept)
+            ranges_ = RangeReader(pipeline.source, as_of, PAGE_ROWS, keeps_times)
+            if limits is not None:
+                ranges_ = ranges_.within(limits, parallelism)
+            return Reader(ranges_, stopping, progress, tasks, kept)
 
         def again() -> _State:
             """Targets and source as of one batch, for rows: targets may be those of the checksums."""
@@ -178,13 +180,17 @@ def verify(
                     comparisons.append(comparison if portion is None else comparison.of_part(portion, source))
                     comparisons[-1].begin(pool, source, reader, parallelism)
                 for comparison in comparisons:
+                    if stopping.is_set():
+                        raise CancelledError
                     comparison.sum_up()
                 targets.release()
-                before = sum(comparison.read_before for comparison in comparisons)
                 reports = tuple(comparison.finish(pool, again, limit) for comparison in comparisons)
-            except BaseException:
-                stopping.set()
+                before = sum(comparison.read_before for comparison in comparisons)
+            except BaseException as error:
+                reader.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
+                if isinstance(error, CancelledError) and stopping.error is not None:
+                    raise stopping.error from None
                 raise
         assert end.log is not None
         position = source.position(end.log)
@@ -287,7 +293,7 @@ class _Comparison:
         of_rows: about how many rows the tables have, with others than these; None: there are none.
         parts: key ranges that the source is read in.
         read_before: rows of them that were read before an interruption.
-        sums: their checksums, one for each of `parts`.
+        sums: their checksums, one for each of `parts`, once these are planned.
         target_sums: the target's.
     """
 
@@ -301,7 +307,7 @@ class _Comparison:
     of_rows: int | None = None
     parts: list[tuple[SourceTable, KeyRange]] = field(default_factory=list)
     read_before: int = 0
-    sums: list[Future[Checksums]] = field(default_factory=list)
+    sums: Future[list[Future[Checksums]]] = field(default_factory=Future)
     target_sums: Checksums = field(default_factory=Checksums.empty)
 
     @classmethod
@@ -343,6 +349,18 @@ class _Comparison:
 
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
         """Start computing the source's checksums."""
+
+        def plan() -> list[Future[Checksums]]:
+            with reader.ending_all():
+                return self._begin(pool, source, reader, parallelism)
+
+        # the server looks at a whole index for it: meanwhile the target is read
+        self.sums = pool.submit(plan)
+
+    def _begin(
+        self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int
+    ) -> list[Future[Checksums]]:
+        """Plan the ranges and have them read."""
         found = [(t, part) for t in self.tables for part in self._ranges(t, source, reader, parallelism)]
         self.parts = [(table, part.whole) for table, part in found]
         reader.progress.begin(by_table(self.parts))
@@ -350,9 +368,7 @@ class _Comparison:
             if part.sums.rows:
                 reader.progress.read(str(table.schema.id), part.sums.rows)
         self.read_before = sum(part.sums.rows for _, part in found)
-        self.sums = [
-            pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in found
-        ]
+        return [pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in found]
 
     def _ranges(
         self, table: SourceTable, source: Source, reader: Reader, parallelism: int
@@ -362,7 +378,8 @@ class _Comparison:
         def plan() -> Sequence[KeyRange]:
             if self.only is not None:
                 return key_ranges(table.schema, self.only.ranges)
-            return ranges(source, table, parallelism)
+            planned = ranges(source, table, parallelism, reader.ranges_per_reader)
+            return list(reader.until_stopped(planned))
 
         if reader.kept is None:
             return list(map(RangeRead, plan()))
@@ -376,7 +393,7 @@ class _Comparison:
     def finish(self, pool: ThreadPoolExecutor, again: Callable[[], _State], limit: int) -> TargetReport:
         """Wait for the source's checksums, and compare the rows that differ."""
         target, source = self.target_sums, Checksums.empty()
-        for future in self.sums:
+        for future in self.sums.result():
             source.merge(future.result())
         differing = source.differing(target)
         examined = differing[: _buckets_to_examine((source.counts + target.counts)[differing])]

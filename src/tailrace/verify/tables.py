@@ -14,7 +14,7 @@ from tailrace.pipeline.rules import Transforms
 from tailrace.sinks.route import Router
 from tailrace.sources.base import Source
 from tailrace.verify.portion import has_numbers_as_key
-from tailrace.verify.source import SourceTable
+from tailrace.verify.range_reader import SourceTable
 
 
 @dataclass(frozen=True)

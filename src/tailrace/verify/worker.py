@@ -26,17 +26,20 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
-from tailrace.config.sinks import DeltaSettings, sink_names
+from tailrace.config.sinks import sink_names
 from tailrace.errors import TailraceError
 from tailrace.private import open_private
-from tailrace.spark.session import local_master, spark_session, stop_session
+from tailrace.spark.session import stop_session
 from tailrace.spark.task_errors import missing_package, parse_error
 from tailrace.verify.repair import compared, repair, requested
 from tailrace.verify.report import Report
+from tailrace.verify.session import comparing_session
 from tailrace.verify.targets import needs_spark
 
 #: What is added to the priority number of the process.
 _NICE = 10
+#: Connections that read the source.
+_CONNECTIONS = 1
 #: Nothing to compare: every table is left out, with its reason.
 _NOTHING = "TR-8101"
 
@@ -107,7 +110,7 @@ class _Table:
         names = [self.name]
         self._tell("begun")
         try:
-            how: dict[str, Any] = {"limits": self.task.limits, "parallelism": 1}
+            how: dict[str, Any] = {"limits": self.task.limits, "parallelism": _CONNECTIONS}
             report = compared(self.pipeline, spark, names, settled=True, **how)
             names = self._compared(report, repaired=False)
             if not report.equal and self.task.repair:
@@ -123,7 +126,7 @@ class _Table:
             self._tell(
                 "failed",
                 code=None if ours is None else ours.code,
-                message="Spark could not read the target" if ours is None else ours.message,
+                message="Spark could not compare it" if ours is None else ours.message,
             )
         except Exception as error:  # noqa: BLE001 - the next table is compared all the same
             traceback.print_exc()
@@ -178,17 +181,7 @@ def _spark(task: Task) -> Iterator[SparkSession | None]:
     if not any(needs_spark(each.sinks[0]) for each in task.sinks.values()):
         yield None
         return
-    settings = task.pipeline.settings
-    session = spark_session(
-        f"{settings.name} verify",
-        source=task.pipeline.source.dialect,
-        delta=any(isinstance(each.sinks[0], DeltaSettings) for each in task.sinks.values()),
-        paths=task.pipeline.paths,
-        master=local_master(settings.parallelism),
-        parallelism=settings.parallelism,
-        log_file=task.log_file,
-        extra_conf=settings.spark,
-    )
+    session = comparing_session(task.pipeline, "verify", connections=_CONNECTIONS, log_file=task.log_file)
     try:
         yield session
     finally:

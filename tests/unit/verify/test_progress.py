@@ -8,7 +8,8 @@ from rich.console import Console
 
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.verify.progress import ComparisonView
-from tailrace.verify.source import SourceTable, by_table
+from tailrace.verify.range_reader import SourceTable
+from tailrace.verify.source import by_table
 from tests.support.changes import INT, table
 
 TABLE = SourceTable(table(("id", INT), key=("id",)), 4000)

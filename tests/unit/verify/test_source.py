@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 from tailrace.config.options import parse_options
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.enumerator.snapshot_pace import SnapshotPace
+from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import origin_of_rows
 from tailrace.model.split import SnapshotSplit
 from tailrace.model.types import ColumnType, Kind
@@ -23,40 +26,73 @@ from tailrace.sources import registry
 from tailrace.sources.base import Activity, Page
 from tailrace.spark.checkpoint import PlannedBatch
 from tailrace.verify.checksum import Checksums, Shards
-from tailrace.verify.kept import KeptComparison
+from tailrace.verify.kept import KeptComparison, RangeRead
 from tailrace.verify.progress import NO_PROGRESS, ReadProgress
+from tailrace.verify.range_reader import (
+    PAGE_ROWS,
+    RangeReader,
+    SourceRange,
+    SourceTable,
+    as_stored,
+    keep_to,
+)
 from tailrace.verify.run import _columns_of
-from tailrace.verify.source import Reader, SourceTable, as_stored
+from tailrace.verify.source import RANGE_ROWS, READER_ROWS, Reader, Stopping, ranges
 from tests.support.changes import BIGINT, INT, TEXT, table
 
 TIME = ColumnType(Kind.TIME, "time", fraction=6)
 SCHEMA = table(("id", INT), ("v", INT), ("at", TIME), key=("id",))
 
 
-class Never(threading.Event):
-    """An event that nobody sets, for which nothing waits."""
-
-    waits = 0
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits += 1
-        return False
+OPTIONS = {"url": "mysql://h", "user": "u", "tables": "s.t"}
 
 
-def test_reader_goes_on_once_the_rate_allows_it() -> None:
-    options = parse_options(
-        {"url": "mysql://h", "user": "u", "tables": "s.t", "snapshotMaxRowsPerSecond": "100"}
-    )
+@pytest.mark.parametrize(("has_accrued", "waits"), [(True, 2), (False, 3)])
+def test_reader_goes_on_once_the_rate_allows_it(has_accrued: bool, waits: int) -> None:
+    slept: list[float] = []
+    options = parse_options({**OPTIONS, "snapshotMaxRowsPerSecond": "100"})
     seconds = itertools.count()
-    pace = SnapshotPace(options, lambda: Activity(0), lambda: float(next(seconds)))
-    stopping = Never()
-    reader = Reader(options, {}, stopping, NO_PROGRESS, pace)
-    reader._hold(pa.array([{"id": 1}] * 350))
-    assert stopping.waits == 2, "100 rows at the start, 100 each second"
-    reader._hold(pa.array([], pa.struct([("id", pa.int32())])))
-    assert stopping.waits == 2
-    reader._hold(pa.array([{"id": 1}]))
-    assert stopping.waits == 2
+    pace = SnapshotPace(
+        options,
+        lambda: Activity(0),
+        lambda: float(next(seconds)),
+        sleep=slept.append,
+        has_accrued=has_accrued,
+    )
+    keep_to(pace, pa.array([{"id": 1}] * 350))
+    assert len(slept) == waits, "100 rows at the start or none, 100 each second"
+    keep_to(pace, pa.array([], pa.struct([("id", pa.int32())])))
+    assert len(slept) == waits
+    keep_to(pace, pa.array([{"id": 1}]))
+    assert len(slept) == waits
+
+
+def test_readers_of_limited_comparison_share_its_limits() -> None:
+    reader = RangeReader(parse_options({**OPTIONS, "snapshotMaxRowsPerSecond": "5"}), {})
+    limits = parse_options(
+        {
+            **OPTIONS,
+            "snapshotMaxRowsPerSecond": "1000",
+            "snapshotMaxBytesPerSecond": "3",
+            "snapshotMaxActiveSessions": "9",
+            "snapshotWindows": "01:00-02:00",
+        }
+    )
+    found = reader.within(limits, 4).options
+    assert (found.snapshot_max_rows_per_second, found.snapshot_max_bytes_per_second) == (250, 1)
+    assert (found.snapshot_max_active_sessions, found.snapshot_windows) == (9, ())
+    assert reader.within(limits, 4).page_rows == 250
+    assert reader.within(replace(limits, snapshot_max_rows_per_second=None), 1).page_rows == PAGE_ROWS
+
+
+def test_reader_brings_the_values_of_secrets_to_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_PASSWORD", "geheim")
+    reader = RangeReader(parse_options({**OPTIONS, "password": "${env:TEST_PASSWORD}"}), {"pos": 4})
+    data = pickle.dumps(reader)
+    monkeypatch.delenv("TEST_PASSWORD")
+    found = pickle.loads(data)
+    assert found.options.password.resolve() == "geheim"
+    assert found.as_of == {"pos": 4}
 
 
 def test_rows_of_a_table_with_a_shard_column_name_it_and_are_compared_with_its_own() -> None:
@@ -134,7 +170,7 @@ def test_reader_goes_on_behind_the_last_page_that_was_read(
     numbers = table(("id", INT), ("v", INT), key=("id",))
     source, batch = SourceTable(numbers, 10), PlannedBatch(1, {}, committed=True)
     columns = source.columns
-    options = parse_options({"url": "mysql://h", "user": "u", "tables": "s.t"})
+    options = parse_options(OPTIONS)
 
     class Counted(ReadProgress):
         def __init__(self, most: int) -> None:
@@ -147,7 +183,7 @@ def test_reader_goes_on_behind_the_last_page_that_was_read(
 
     def checksums(progress: Counted, *, is_new: bool) -> Checksums:
         kept = KeptComparison(str(tmp_path), batch, is_new=is_new, clock=lambda: next(clock))
-        reader = Reader(options, {}, threading.Event(), progress, kept=kept)
+        reader = Reader(RangeReader(options, {}), Stopping(), progress, kept=kept)
         (part,) = kept.ranges(str(numbers.id), columns, ["id"], lambda: [KeyRange(None, None)])
         return reader.checksums(source, part, columns, ["id"])
 
@@ -161,3 +197,68 @@ def test_reader_goes_on_behind_the_last_page_that_was_read(
     assert found.rows == whole.rows == 10
     assert not len(found.differing(whole))
     assert checksums(Counted(0), is_new=False).rows == 10  # nothing is left
+
+
+class FailingTasks:
+    """Tasks that fail from the second range on; how often they are asked, and cancelled."""
+
+    def __init__(self) -> None:
+        self.asked = self.cancelled = 0
+
+    def checksums(self, reader: RangeReader, work: SourceRange) -> Checksums:
+        self.asked += 1
+        if self.asked > 1:
+            raise SchemaMismatchError("column `v` cannot be compared", code="TR-8105")
+        return Checksums.empty()
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+def test_range_that_fails_ends_the_reading_of_all_others() -> None:
+    tasks: Any = FailingTasks()
+    stopping = Stopping()
+    reader = Reader(RangeReader(parse_options(OPTIONS), {}), stopping, NO_PROGRESS, tasks)
+    source = SourceTable(SCHEMA, 10)
+    parts = [RangeRead(KeyRange((i,), (i + 1,))) for i in range(5)]
+    with ThreadPoolExecutor(1) as pool:
+        found = [pool.submit(reader.checksums, source, part, source.columns, ["id"]) for part in parts]
+    errors = [type(future.exception()) for future in found]
+    assert errors == [type(None), SchemaMismatchError, *[CancelledError] * 3]
+    assert stopping.error is found[1].exception()
+    assert (tasks.asked, tasks.cancelled) == (2, 1)
+
+
+class Boundaries:
+    """A source whose table has consecutive numbers as keys; counts how often it is asked."""
+
+    asked = 0
+
+    def boundary(self, table: Any, after: Any, rows: int) -> Any:
+        self.asked += 1
+        return ((after or (0,))[0] + rows,)
+
+
+@pytest.mark.parametrize(
+    ("rows", "tasks", "paced", "found"),
+    [
+        (10, True, False, 1),
+        (2 * READER_ROWS, True, False, 2),
+        (10 * READER_ROWS, True, False, 4),
+        (10 * RANGE_ROWS, True, False, 10),
+        (10**9, True, False, 32),
+        (10**9, False, False, 4),  # threads tell how far they are
+        (10**9, True, True, 4),  # the log that each range reads again is long
+    ],
+)
+def test_table_is_read_in_as_many_ranges_as_it_takes_to_know_how_far_it_is(
+    rows: int, tasks: bool, paced: bool, found: int
+) -> None:
+    options = parse_options(OPTIONS)
+    source: Any = Boundaries()
+    some: Any = FailingTasks() if tasks else None
+    reader = Reader(RangeReader(options, {}, is_paced=paced), Stopping(), NO_PROGRESS, some)
+    planned = list(ranges(source, SourceTable(SCHEMA, rows), 4, reader.ranges_per_reader))
+    assert len(planned) == found == source.asked + 1
+    assert planned[0].after is planned[-1].upto is None
+    assert all(one.upto == next_.after for one, next_ in itertools.pairwise(planned))
