@@ -181,12 +181,16 @@ def test_merge_that_another_writer_outran_is_done_again(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other writer commits while the MERGE, which has begun, reads its source."""
+    """The other writer commits while the MERGE, which has begun, reads its source.
+
+    A table with a change data feed is left to MERGE.
+    """
     theirs = f"ALTER TABLE delta.`{tmp_path}/shop.t` SET TBLPROPERTIES (told = 'them')"
     gate = tmp_path_factory.mktemp("gate")
     first, second = first_batches(spark)
     sink = DeltaSink(DeltaSettings(str(tmp_path), WriteMode.SCD2, merge_interval=0), Router([]))
     sink.write(first)
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/shop.t` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
 
     def held_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if (gate / "begun").exists() and not (gate / "met").exists():

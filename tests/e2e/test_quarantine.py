@@ -127,10 +127,11 @@ def test_more_rows_than_may_be_put_aside_are_an_error_of_their_table(
     assert ids(spark, tmp_path, WriteMode.UPSERT) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("mode", [WriteMode.SCD2, pytest.param(WriteMode.UPSERT, marks=pytest.mark.slow)])
 def test_constraint_that_comes_while_changes_wait_ends_their_merge_without_telling_values(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, mode: WriteMode
 ) -> None:
-    sink = delta(tmp_path, WriteMode.SCD2, interval=3600)
+    sink = delta(tmp_path, mode, interval=3600)
     sink.write(cell_batch(spark, 0, [("snapshot", changes(SCHEMA, [("r", None, row(1))]))]))
     for number, created in ((1, row(2)), (2, row(200, "secret"))):  # the first ones are merged at once
         log = changes(SCHEMA, [("c", None, created)], first=10 * number)

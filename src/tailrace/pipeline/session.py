@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline, TriggerMode
-from tailrace.config.sinks import DeltaSettings, FileSettings, SinkSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, FileSettings, SinkSettings
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.launch import SparkLog
 from tailrace.spark.session import StartingSession, begin_session
@@ -48,7 +48,7 @@ def _has_rows(sink: SinkSettings) -> bool:
     """Whether a sink's rows pass through Spark's JVM, rather than from Python's tasks to the target."""
     match sink:
         case DeltaSettings():
-            return sink.mode is WriteMode.SCD2 or not is_local(sink.path)
+            return not is_local(sink.path)
         case FileSettings():
             return True
         case _:

@@ -16,7 +16,7 @@ from tailrace.pipeline.session import begin_session_of
         ("{type: delta, path: /lake}", "available-now", True),
         ("{type: kafka, bootstrap-servers: b, topic-prefix: t}", "available-now", True),
         ("{type: delta, path: /lake}", "continuous", False),
-        ("{type: delta, path: /lake, mode: scd2}", "available-now", False),
+        ("{type: delta, path: /lake, mode: scd2}", "available-now", True),
         ("{type: delta, path: 's3a://bucket/lake'}", "available-now", False),
         ("{type: parquet, path: /lake}", "available-now", False),
     ],

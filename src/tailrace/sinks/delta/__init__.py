@@ -5,19 +5,19 @@ A batch is written in parts: the snapshot rows of a table, or its changes.
     mode        snapshot rows                     changes
     upsert      appended                          last change per key: old rows deleted, new rows added
     changelog   appended                          appended
-    scd2        appended, each a first version    each change is a version, then MERGE (`merge`)
+    scd2        appended, each a first version    each change ends a version and, unless a delete, begins one
 
 **Exactly once.** Each commit carries `txn` (appId = stream + table + part, version = batch number). A part
 whose batch number is not above the last one for its appId is in the table already and is skipped. So a batch
 that comes again, after a crash between any two commits, adds what is missing and nothing else. Delta checks
 the same inside each commit.
 
-**Merges are expensive, appends are cheap.** A merge reads the table's keys (in tasks, `upsert`) or its rows
-(Spark's MERGE, `merge`: for versions, and where tasks cannot), so its cost hardly depends on the number of
-changes. Where it takes little longer than its commit, as in small tables, and while there is time, changes
-are merged at once. Otherwise they are pending: appended to a table next to the target,
-`_tailrace/changes/<target>`, and merged together when a merge is due (`schedule`): after an interval, when
-the stream is idle, when it ends. All targets are merged in the same round.
+**Merges are expensive, appends are cheap.** A merge reads the keys of a table's rows, or of its current
+versions (in tasks, `upsert` and `versions`), or its rows (Spark's MERGE, `merge`, where tasks cannot), so its
+cost hardly depends on the number of changes. Where it takes little longer than its commit, as in small
+tables, and while there is time, changes are merged at once. Otherwise they are pending: appended to a table
+next to the target, `_tailrace/changes/<target>`, and merged together when a merge is due (`schedule`): after
+an interval, when the stream is idle, when it ends. All targets are merged in the same round.
 
     changes of batch n ──▶ cheap or due, none pending? ──▶ MERGE                              (txn: table, n)
                        └─▶ else append to the changes   (txn: table, n)

@@ -1,5 +1,7 @@
 """Merges changes into a table with Spark's MERGE: rows, or versions of rows.
 
+Where tasks reach a table's files and it may have deletion vectors, they do the same (`upsert`, `versions`).
+
 **upsert**: the last change of each key counts. Deletes delete, other changes update or insert. A column that
 the log left out of an update (PostgreSQL: unchanged TOAST values) has the value of the last change that has
 it; if no change has it, the target's row keeps its value. An update that lacks columns, of a row that the

@@ -34,6 +34,7 @@ from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names, o
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
+from tailrace.sinks.delta.versions import add_versions, have_rereads
 from tailrace.sinks.paths import below, same_path_error
 from tailrace.sinks.quarantine import refused_error, violation_reason
 from tailrace.sinks.shared_targets import SourceOfTarget
@@ -94,12 +95,14 @@ class _Changes:
         rows: gives the changes as a DataFrame.
         columns: the source's columns.
         key: the key's columns.
+        accepted: whether they are known to fulfil the table's CHECK constraints.
     """
 
     files: Callable[[], list[str]]
     rows: Callable[[], DataFrame]
     columns: pa.Schema
     key: Sequence[str]
+    accepted: bool
 
 
 @dataclass
@@ -434,7 +437,11 @@ class DeltaTarget:
             columns = self.layout.columns(self.table.schema())
             key = _key_in(state)
             changes = _Changes(
-                lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
+                lambda: self.pending.files(merged),
+                lambda: self.pending.changes(merged),
+                columns,
+                key,
+                accepted=not _conditions(state),  # one may have come while they waited
             )
             self._note_merge(started, self._apply(changes, mark))
             failpoint("sink.merged")
@@ -670,6 +677,7 @@ class DeltaTarget:
                 lambda: self.session.read.schema(spark_schema(rows.fields)).parquet(directory),
                 columns,
                 held_names(columns, part.schemas[-1].key),
+                accepted=True,
             )
             committing_s = self._apply(changes, mark)
         self._note_merge(started, committing_s)
@@ -687,13 +695,20 @@ class DeltaTarget:
             How long the commit took, seconds; 0 if that is not known.
         """
         key = changes.key
-        if self.layout.mode is WriteMode.UPSERT and self.table.allows_vectors():
+        if changes.accepted and self.table.allows_vectors():
             files = changes.files()
-            if are_whole(files):
+            run = self._by_tasks(files)
+            if run is not None:
                 with self._scratch("keys") as scratch:
-                    return upsert(self.table, files, changes.columns, key=key, mark=mark, scratch=scratch)
+                    return run(self.table, files, changes.columns, key=key, mark=mark, scratch=scratch)
         merge(self.table, self.layout.mode, changes.rows(), changes.columns, key=key, mark=mark)
         return 0.0
+
+    def _by_tasks(self, files: Sequence[str]) -> Callable[..., float] | None:
+        """What merges the changes in some files in tasks; None: only MERGE can."""
+        if self.layout.mode is WriteMode.UPSERT:
+            return upsert if are_whole(files) else None
+        return None if have_rereads(files) else add_versions
 
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:

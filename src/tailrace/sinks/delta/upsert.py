@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,22 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from tailrace.model.change import OP_DELETE
+from tailrace.sinks.delta.data_files import (
+    are_small,
+    columns_in,
+    deleted_rows,
+    in_tasks,
+    may_hold,
+    removed,
+    rows_at,
+    tiny_files,
+    with_deleted,
+)
 from tailrace.sinks.delta.table import DeltaTable, path_of
-from tailrace.sinks.delta.transaction import CommitMark, removal
-from tailrace.sinks.delta.vectors import read_vector, write_vector
+from tailrace.sinks.delta.transaction import CommitMark
 from tailrace.sinks.tables.keys import LastChanges, last_changes, rows_of_keys
 from tailrace.sinks.tables.parquet import DataFile, write_in_tasks, write_rows
 from tailrace.sinks.tables.rows import MERGE_FIELDS
-from tailrace.spark.jvm import map_in_arrow
-
-#: Files of so many bytes, compressed, are read here: a Spark job takes longer.
-_SMALL_BYTES = 4 << 20
-#: Small files are put together once there are so many of so few bytes each.
-_MANY, _TINY_BYTES = 16, 256 << 10
-#: Rows read at a time of a change file.
-_ROWS_PER_BATCH = 65_536
 
 
 def upsert(
@@ -68,13 +70,13 @@ def upsert(
     transaction = table.begin()
     if transaction.has(mark):
         return 0.0
-    schema = pa.schema([columns.field(name) for name in key])
-    last = last_changes((_keys_of(path, schema) for path in changes), key)
+    schema = pa.schema([*(columns.field(name) for name in key), *MERGE_FIELDS])
+    last = last_changes((columns_in(path, schema) for path in changes), key)
     files = transaction.files()
-    tiny = _tiny(files, columns, table)
+    tiny = tiny_files(files, columns, table)
     put_together = {file["path"] for file in tiny}
-    others = [f for f in files if f["path"] not in put_together and _may_hold(f, last.keys, key[0])]
-    actions = [*_deleted(table, others, last.keys, scratch), *(_removed(file) for file in tiny)]
+    others = [f for f in files if f["path"] not in put_together and may_hold(f, last.keys, key[0])]
+    actions = [*_deleted(table, others, last.keys, scratch), *map(removed, tiny)]
     left = chain.from_iterable(_left(file, last.keys, columns, table.path) for file in tiny)
     added = _added(table, changes, last, columns, left)
     begun = time.perf_counter()
@@ -93,30 +95,6 @@ def are_whole(changes: Sequence[str]) -> bool:
     return all(column.null_count == len(column) for column in absent)
 
 
-def _keys_of(path: str, schema: pa.Schema) -> pa.Table:
-    """The changed keys of a change file, with `_op` and `_seq`."""
-    rows = _read(path, [*schema.names, "_op", "_seq"])
-    return rows.cast(pa.schema([*schema, *MERGE_FIELDS]))
-
-
-def _read(path: str, columns: Sequence[str]) -> pa.Table:
-    """Columns of a Parquet file; by threads and ahead only where it is large: they cost a small one most."""
-    is_large = Path(path).stat().st_size > _TINY_BYTES
-    with pq.ParquetFile(path, pre_buffer=is_large) as file:
-        return file.read(columns=columns, use_threads=is_large)
-
-
-def _may_hold(file: Mapping[str, Any], keys: pa.Table, first: str) -> bool:
-    """Whether a data file may hold a changed key, by its bounds."""
-    stats = json.loads(file.get("stats") or "{}")
-    low, high = (stats.get(bound, {}).get(first) for bound in ("minValues", "maxValues"))
-    if not pa.types.is_integer(keys.schema.field(first).type) or low is None or high is None:
-        return True
-    values = keys.column(first)
-    within = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-    return bool(pc.any(within).as_py())
-
-
 # ---- old rows ----------------------------------------------------------------------------------------
 
 
@@ -132,77 +110,31 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], changed: pa.Tabl
     if not held:
         return []
     root = table.path
-    if sum(file["size"] for file in held) <= _SMALL_BYTES:
+    if are_small(file["size"] for file in held):
         return [action for file in held for action in _without(file, changed, root)]
     keys = f"{scratch}/keys.parquet"
     pq.write_table(changed, keys)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(files: Iterator[str]) -> Iterator[str]:
         changed = pq.read_table(keys)
-        for batch in batches:
-            for file in batch.column(0).to_pylist():
-                actions = pa.array(_without(json.loads(file), changed, root), pa.string())
-                yield pa.RecordBatch.from_arrays([actions], ["action"])
+        for file in files:
+            yield from _without(json.loads(file), changed, root)
 
-    work = table.session.createDataFrame([(json.dumps(file),) for file in held], "file string")
-    return [row["action"] for row in map_in_arrow(work, run, "action string").collect()]
+    return in_tasks(table, [(json.dumps(file), file["size"]) for file in held], run)
 
 
 def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
     """The actions that delete the rows of changed keys from a data file; none if it has no such rows."""
-    rows = _keys_in(path_of(file, root), changed.schema)
+    rows = columns_in(path_of(file, root), changed.schema)
     gone, deleted = _gone(file, rows, changed, root)
-    if len(deleted) == len(gone):
-        return []
-    actions = [removal(file, int(time.time() * 1000))]
-    if len(deleted) < rows.num_rows:
-        stats = json.loads(file.get("stats") or "{}") | {"numRecords": rows.num_rows, "tightBounds": False}
-        new = {"deletionVector": write_vector(deleted, root), "stats": json.dumps(stats), "dataChange": True}
-        actions.append({"add": file | new})
-    return [json.dumps(action) for action in actions]
+    return with_deleted(file, deleted, rows.num_rows, root) if len(deleted) > len(gone) else []
 
 
 def _gone(file: Mapping[str, Any], rows: pa.Table, changed: pa.Table, root: str) -> tuple[BitMap64, BitMap64]:
     """The rows of a data file that are deleted already, and these with those of changed keys."""
-    vector = file.get("deletionVector")
-    gone = read_vector(vector, root) if vector else BitMap64()
+    gone = deleted_rows(file, root)
     hit = rows_of_keys(rows, changed)
     return gone, gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
-
-
-def _keys_in(path: str, schema: pa.Schema) -> pa.Table:
-    """The keys of a data file's rows; null in columns that joined the key after it was written."""
-    rows = _read(path, schema.names)  # without those that it does not have
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-# ---- small files -------------------------------------------------------------------------------------
-
-
-def _tiny(files: Sequence[dict[str, Any]], columns: pa.Schema, table: DeltaTable) -> list[dict[str, Any]]:
-    """The small files whose rows are to go into the new file; none unless there are many."""
-    tiny = [file for file in files if file["size"] <= _TINY_BYTES and not file.get("tags")]
-    if len(tiny) < _MANY or table.tracks_rows():
-        return []
-    sizes = accumulate(file["size"] for file in tiny)
-    some = [file for file, size in zip(tiny, sizes, strict=True) if size <= _SMALL_BYTES]
-    return [file for file in some if _is_plain(path_of(file, table.path), columns)]
-
-
-def _is_plain(path: str, columns: pa.Schema) -> bool:
-    """Whether a file's columns have the table's types, in the forms that we write."""
-    types = {column.name: column.type for column in columns}
-    return all(types.get(held.name) == held.type for held in pq.read_schema(path))
-
-
-def _removed(file: Mapping[str, Any]) -> str:
-    return json.dumps(removal(file, int(time.time() * 1000)))
 
 
 def _left(
@@ -210,9 +142,13 @@ def _left(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a data file that are not deleted, without those of changed keys."""
     path = path_of(file, root)
-    keys = _keys_in(path, changed.schema)
+    keys = columns_in(path, changed.schema)
     _, deleted = _gone(file, keys, changed, root)
-    yield from _rows(path, BitMap64(range(keys.num_rows)) - deleted, columns)
+    yield from rows_at(path, _numbers(BitMap64(range(keys.num_rows)) - deleted), columns)
+
+
+def _numbers(rows: BitMap64) -> np.ndarray:
+    return np.array(rows.to_array(), np.int64)
 
 
 # ---- new rows ----------------------------------------------------------------------------------------
@@ -231,30 +167,14 @@ def _added(
         alive = rows.filter(pc.not_equal(ops, OP_DELETE))
         if len(alive):
             work.append((path, BitMap64(alive.to_numpy().astype(np.uint64)).serialize()))
-    if sum(Path(path).stat().st_size for path, _ in work) <= _SMALL_BYTES:
-        rows = (_rows(path, BitMap64.deserialize(numbers), columns) for path, numbers in work)
-        return write_rows(chain(chain.from_iterable(rows), left), columns, root)
+    if are_small(Path(path).stat().st_size for path, _ in work):
+        new = (rows_at(path, _numbers(BitMap64.deserialize(found)), columns) for path, found in work)
+        return write_rows(chain(chain.from_iterable(new), left), columns, root)
 
     def last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for path, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield from _rows(path, BitMap64.deserialize(numbers), columns)
+            for path, found in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from rows_at(path, _numbers(BitMap64.deserialize(found)), columns)
 
     frame = table.session.createDataFrame(work, "path string, numbers binary")
     return [*write_in_tasks(frame, last_rows, columns, root), *write_rows(left, columns, root)]
-
-
-def _rows(path: str, numbers: BitMap64, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a change file with these numbers, with the table's present columns."""
-    selected, first = np.array(numbers, np.int64), 0
-    file = pq.ParquetFile(path)
-    names = [c.name for c in columns if c.name in file.schema_arrow.names]
-    for batch in file.iter_batches(_ROWS_PER_BATCH, columns=names):
-        low, high = np.searchsorted(selected, (first, first + batch.num_rows))
-        rows = batch.take(pa.array(selected[low:high] - first))
-        first += batch.num_rows
-        arrays = [
-            rows.column(c.name).cast(c.type) if c.name in names else pa.nulls(rows.num_rows, c.type)
-            for c in columns
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=columns)

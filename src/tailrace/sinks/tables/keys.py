@@ -88,6 +88,36 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
 
 
+def numbers_of_keys(keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
+    """A number for each row that only rows with its key have; a null is a value like others.
+
+    Args:
+        keys: the key's columns, of one length.
+    """
+    found = np.zeros(len(keys[0]), np.int64)
+    for column in map(comparable, keys):
+        values = column.combine_chunks().dictionary_encode("encode")
+        pairs = pa.array(found * len(values.dictionary) + values.indices.to_numpy())
+        found = pairs.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
+
+
+def following(numbers: np.ndarray, seqs: pa.ChunkedArray) -> np.ndarray:
+    """For each change the number of the row with the next change of its key, -1 if it is the last one.
+
+    Args:
+        numbers: those of the changes' keys, of `numbers_of_keys`.
+        seqs: the order of the changes, in whatever order they are here.
+    """
+    by_seq = pc.sort_indices(seqs).to_numpy()
+    order = by_seq[np.argsort(numbers[by_seq], kind="stable")]
+    earlier, later = order[:-1], order[1:]
+    same = numbers[earlier] == numbers[later]
+    found = np.full(len(numbers), -1)
+    found[earlier[same]] = later[same]
+    return found
+
+
 def _last_of_each_key(
     keys: Sequence[pa.Array], lacks: Mapping[str, np.ndarray]
 ) -> tuple[pa.Array, dict[str, pa.Array]]:

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.sinks.tables.keys import (
     composed,
+    following,
     lacking,
     last_changes,
     last_of_each_key,
     named,
+    numbers_of_keys,
     pairs_of_keys,
     values_at,
 )
@@ -154,6 +156,26 @@ def test_pairs_of_keys_are_the_rows_with_the_same_key(type_: pa.DataType) -> Non
     left, right = (pa.table({"k": pa.array(values, type_)}) for values in (one, other))
     pairs = pairs_of_keys(left, right)
     assert sorted(zip(*(numbers.to_pylist() for numbers in pairs), strict=True)) == [(0, 2), (3, 0)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, None]), st.sampled_from(["", "a", None])), max_size=20),
+    st.data(),
+)
+def test_next_change_of_a_key_follows(keys: list[tuple[int | None, str | None]], data: st.DataObject) -> None:
+    seqs = data.draw(st.permutations(range(len(keys))))
+    expected = [
+        min((s for k, s in zip(keys, seqs, strict=True) if k == key and s > seq), default=None)
+        for key, seq in zip(keys, seqs, strict=True)
+    ]
+    columns = [
+        pa.chunked_array([pa.array([key[0] for key in keys], pa.duration("us"))]),
+        pa.chunked_array([pa.array([key[1] for key in keys], pa.string())]),
+    ]
+    found = following(
+        numbers_of_keys(columns), pa.chunked_array([[f"{seq:04}" for seq in seqs]], pa.string())
+    )
+    assert [None if row < 0 else seqs[row] for row in found] == expected
 
 
 def rows(table: pa.Table) -> dict[int, dict[str, Any]]:
