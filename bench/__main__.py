@@ -21,6 +21,7 @@ memory     peak resident sets with a large table and a huge transaction
 Only if they are named, as they take too long for a whole run:
 
 many-tables  start and a batch of pipelines with 1,000 and 10,000 tables
+batches    time and CPU of an empty and of a small batch into 1, 20 and 200 Delta tables
 visible    from commit to visible in 20 Delta tables of mode upsert
 clusters   a snapshot by clusters of 1, 2 and 4 workers
 tpch       TPC-H's tables at scale 1 and 5 from PostgreSQL into Iceberg

@@ -137,6 +137,20 @@ def changes(
         per_transaction: rows of a transaction.
     """
     start = new_file(connection)
+    transactions = change(connection, table, row, update, events=events, per_transaction=per_transaction)
+    return part(connection, start, transactions * per_transaction, transactions)
+
+
+def change(
+    connection: pymysql.Connection[Any],
+    table: str,
+    row: str,
+    update: str,
+    *,
+    events: int,
+    per_transaction: int,
+) -> int:
+    """Do so in the present log file, and those that follow; how many transactions."""
     transactions = 0
     for first in range(1, events // 3 + 1, per_transaction):
         last = first + per_transaction - 1
@@ -148,7 +162,7 @@ def changes(
             f"DELETE FROM {table} {where}",
         )
         transactions += 3
-    return part(connection, start, transactions * per_transaction, transactions)
+    return transactions
 
 
 def single_row_log(connection: pymysql.Connection[Any], events: int) -> LogPart:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench import (
+    batches,
     clusters,
     data,
     drains,
@@ -54,7 +55,7 @@ SECTIONS = (
     *("peers", "latency", "verification", "scale", "topics", "replicas", "lakes", "memory"),
 )
 #: What takes too long for a whole run: only where it is named.
-LONG_SECTIONS = ("many-tables", "visible", "clusters", "tpch")
+LONG_SECTIONS = ("many-tables", "batches", "visible", "clusters", "tpch")
 #: Commits per second at which latency is measured.
 RATES = (50, 1000)
 #: Bounds of the bars of the histogram of latencies, milliseconds.
@@ -121,6 +122,9 @@ class Bench:
             "small-tables": lambda: small_tables.measure(server, scratch / "small", _SMALL_TABLES),
             "many-tables": lambda: chain.from_iterable(
                 many_tables.measure(server, scratch / "many", count) for count in many_tables.COUNTS
+            ),
+            "batches": lambda: chain.from_iterable(
+                batches.measure(server, scratch / "batches", count) for count in batches.COUNTS
             ),
             "visible": lambda: visible.measure(server, scratch / "visible", self._sizes.seconds),
         }

@@ -1,0 +1,130 @@
+"""What a micro-batch costs besides its rows: `python -m bench.batches [TABLES...]`.
+
+`tailrace run` keeps Delta tables of mode upsert, of one row each. Value and CPU are those of a batch:
+
+    empty   only a table that is not captured changes
+    small   each transaction changes the row of every table
+
+The first seconds of each do not count. CPU is that of all processes of the run; batches follow each other
+without a pause, so their duration is the time divided by their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bench import data
+from bench.pipelines import command, pipeline_file
+from bench.processes import Sampler
+from bench.report import Figure
+from bench.servers import Server, running
+from bench.small_tables import made_tables
+from bench.targets import show_judged
+
+#: How many tables, one run each.
+COUNTS = (1, 20, 200)
+_WARM_UP_S, _COUNTED_S = 20.0, 20.0
+#: The pause between two transactions, seconds.
+_PAUSE_S = 0.05
+
+
+def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
+    """The figures of so many tables.
+
+    Args:
+        server: the source.
+        place: a directory for the pipeline.
+        tables: how many.
+    """
+    directory = place / str(tables)
+    sink = {"type": "delta", "path": str(directory / "lake")}
+    file = pipeline_file(directory / "pipeline.yaml", server, sink, r"t\d+", trigger="continuous")
+    with closing(server.connect()) as connection:
+        data.execute(connection, "CREATE TABLE not_captured (id INT PRIMARY KEY, n INT)")
+        data.execute(connection, "INSERT INTO not_captured VALUES (1, 0)")
+    with made_tables(server, tables), subprocess.Popen(command(file), stdout=subprocess.DEVNULL) as process:
+        _wait(process, lambda: len(list((directory / "lake").glob("*/_delta_log/*0.json"))) > tables)
+        each = [f"UPDATE t{number} SET v = LEFT(UUID(), 20)" for number in range(tables)]
+        for kind, statements in (("empty", ["UPDATE not_captured SET n = n + 1"]), ("small", each)):
+            with _changing(server, statements):
+                time.sleep(_WARM_UP_S)
+                yield _counted(process, directory / "checkpoint", tables, kind)
+        process.send_signal(signal.SIGINT)
+    with closing(server.connect()) as connection:
+        data.execute(connection, "DROP TABLE not_captured")
+
+
+def _wait(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:
+    while not done():
+        if process.poll() is not None:
+            raise RuntimeError(f"`tailrace run` ended with {process.returncode}")
+        time.sleep(0.5)
+
+
+def _counted(process: subprocess.Popen[bytes], checkpoint: Path, tables: int, kind: str) -> Figure:
+    begun, first = time.monotonic(), _batches(checkpoint)
+    with Sampler([process.pid]) as sampler:
+        _wait(process, lambda: time.monotonic() - begun >= _COUNTED_S and _batches(checkpoint) > first)
+    seconds, count = time.monotonic() - begun, _batches(checkpoint) - first
+    cpu_s = {role: used / count for role, used in sampler.usage.cpu_s.items()}
+    name = "a batch with a change of each" if kind == "small" else "a batch without a change"
+    notes = {"batches": count, "CPU ms of a batch": 1000 * sum(cpu_s.values())}
+    return Figure(
+        f"batches, {tables:,} Delta tables", name, 1000 * seconds / count, "ms", cpu_s=cpu_s, notes=notes
+    )
+
+
+def _batches(checkpoint: Path) -> int:
+    """The number of the last batch that is committed."""
+    return max(
+        (int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()), default=-1
+    )
+
+
+@contextmanager
+def _changing(server: Server, statements: list[str]) -> Iterator[None]:
+    """One transaction after the other, with these statements."""
+    ended = threading.Event()
+
+    def change() -> None:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {data.DATABASE}")
+            while not ended.wait(_PAUSE_S):
+                for statement in statements:
+                    cursor.execute(statement)
+                connection.commit()
+
+    thread = threading.Thread(target=change, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> int:
+    """Measure and print; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.batches", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("tables", type=int, nargs="*", default=COUNTS)
+    given = parser.parse_args()
+    with running(None) as server, tempfile.TemporaryDirectory() as place:
+        with closing(server.connect()) as connection:
+            data.prepare(connection)
+        return show_judged(
+            figure for tables in given.tables for figure in measure(server, Path(place), tables)
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
