@@ -219,7 +219,7 @@ def test_table_that_is_changed_often_keeps_few_files(spark, tmp_path):
             table_.change(draw)
             files.append(len(files_of(spark, tmp_path)))
     assert held(spark, tmp_path) == sorted(table_.rows.items())
-    assert max(files) == 16
+    assert max(files) == 8
     assert min(files[15:]) == 1
     assert set(operations(spark, tmp_path)) <= {"CREATE TABLE", "STREAMING UPDATE"}
 
@@ -231,7 +231,7 @@ def test_files_that_are_put_together_keep_columns_of_the_user(spark, tmp_path):
         spark.sql(f"INSERT INTO delta.`{tmp_path}/shop.t` VALUES (900, 'x', 'theirs')")
         for number in range(17):
             table_.write({100 + number: "n"})
-    assert len(files_of(spark, tmp_path)) < 16
+    assert len(files_of(spark, tmp_path)) < 8
     expected = [*((id_, name, None) for id_, name in table_.rows.items()), (900, "x", "theirs")]
     assert held(spark, tmp_path) == sorted(expected)
 
@@ -257,4 +257,4 @@ def test_files_that_must_stay_as_they_are_are_not_put_together(spark, tmp_path, 
     assert held(spark, tmp_path) == sorted(table_.rows.items())
     after = {file["path"] for file in files_of(spark, tmp_path)}
     assert before <= after
-    assert (len(after) > 16) == (kind == "row ids")
+    assert (len(after) > 8) == (kind == "row ids")

@@ -291,7 +291,7 @@ def test_table_of_versions_that_is_changed_often_keeps_few_files(
     for number in range(1, 18):
         versions.write("log", renamed(number, range(3)))
         files.append(len(files_of(spark, tmp_path)))
-    assert max(files) == 16
+    assert max(files) == 8
     assert min(files[10:]) == 2  # one with current versions, one with ended ones
     assert len(versions.rows()) == 40 + 3 * 17
 

@@ -104,7 +104,7 @@ class DeltaSettings(CommonSettings):
     extra: ClassVar[str | None] = "delta"
     path: str
     mode: WriteMode = WriteMode.UPSERT
-    parallelism: int = 4
+    parallelism: int = 8
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     on_refused_row: RefusedRow = RefusedRow.FAIL
     max_quarantined: int = MOST_QUARANTINED

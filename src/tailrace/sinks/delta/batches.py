@@ -27,6 +27,7 @@ from pyspark.sql import functions as f
 
 from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
+from tailrace.sinks.delta.checkpoints import Checkpoints
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, of_lease
 from tailrace.sinks.delta.transaction import CommitMark, delta_state
 from tailrace.sinks.delta.vacuum import vacuum
@@ -37,7 +38,8 @@ NAME = "_tailrace_batches"
 #: How many batches are kept, and how often older ones are deleted and small files compacted.
 _KEPT, _BATCHES_PER_CLEANING = 5000, 500
 
-_RETENTION = {
+_PROPERTIES = {
+    "delta.checkpointInterval": "200",
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
@@ -60,10 +62,13 @@ class Batches:
         sessions: sessions of its own.
         root: the sink's path.
         stream: the stream it belongs to.
+        checkpoints: writes checkpoints of its log.
     """
 
-    def __init__(self, sessions: OwnSessions, root: str, stream: StreamId) -> None:
-        self._table = DeltaTable(sessions, f"{root}/{NAME}")
+    def __init__(
+        self, sessions: OwnSessions, root: str, stream: StreamId, checkpoints: Checkpoints | None = None
+    ) -> None:
+        self._table = DeltaTable(sessions, f"{root}/{NAME}", checkpoints)
         self._app = f"tailrace/{stream.query}/{NAME}"
         self._stream = stream
         #: The newest batch, None before the first.
@@ -78,7 +83,7 @@ class Batches:
         state = self._table.state()
         if state is None:
             own = {"tailrace.stream": stream.query, **of_lease(stream)}
-            self._table.create(TableDefinition(_FIELDS, own | _RETENTION))
+            self._table.create(TableDefinition(_FIELDS, own | _PROPERTIES))
             self.versions = _versions_without_batches(sessions.current, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(

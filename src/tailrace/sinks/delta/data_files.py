@@ -28,7 +28,7 @@ from tailrace.spark.jvm import map_in_arrow
 #: Files of so many bytes, compressed, are read here: a Spark job takes longer.
 _SMALL_BYTES = 4 << 20
 #: Small files are put together once there are so many of so few bytes each.
-_MANY, _TINY_BYTES = 16, 256 << 10
+_MANY, _TINY_BYTES = 8, 256 << 10
 #: Rows read at a time.
 _ROWS_PER_BATCH = 65_536
 

@@ -77,6 +77,7 @@ class Maintenance:
                 self._done[key] = _last(table, work.operation)
             if now - self._done[key] >= work.interval_s:
                 work.run(table)
+                table.note_change()
                 self._done[key] = now
                 worked = True
         return worked

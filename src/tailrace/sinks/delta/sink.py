@@ -19,6 +19,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.delta.batches import NAME, Batches
+from tailrace.sinks.delta.checkpoints import Checkpoints
 from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changed_paths, changes_path
@@ -139,7 +140,7 @@ class DeltaSink:
             self._failed = True
             written = self._write(batch)
             self._failed = False
-        if self._background is None and (self._layout.merges or self._maintenance):
+        if self._background is None:
             self._background = threading.Thread(target=self._run_in_background, name="delta-sink")
             self._background.start()
         return written
@@ -327,7 +328,7 @@ class DeltaSink:
     # ---- in the background -------------------------------------------------------------------------
 
     def _run_in_background(self) -> None:
-        """Merge when the stream is idle and maintain tables, until the sink is closed."""
+        """Merge when the stream is idle, write checkpoints, maintain tables, until the sink is closed."""
         # A program may end without closing its sink. (A thread of an executor would prevent it: Python waits
         # for those while the main thread still counts as alive.)
         try:
@@ -337,6 +338,7 @@ class DeltaSink:
                 with self._lock:
                     if self._may_merge_when_idle(tables):
                         self._merge_without_batch(tables)
+                tables.checkpoints.write()
                 self._maintain(tables)
         except Exception as error:  # noqa: BLE001 - raised where the next batch is written
             self._background_failure = error
@@ -358,7 +360,7 @@ class DeltaSink:
                     tables.renew([name])
 
     def _finish(self) -> None:
-        """Merge and maintain before the sink is closed."""
+        """Merge, write checkpoints and maintain before the sink is closed."""
         tables = self._tables
         if tables is None:
             stream = self._former_stream()
@@ -367,6 +369,7 @@ class DeltaSink:
             tables = self._open(SparkSession.active(), stream)
         with self._lock:
             self._merge_without_batch(tables)
+        tables.checkpoints.write()
         self._maintain(tables)
 
     # ---- the tables ----------------------------------------------------------------------------------
@@ -374,7 +377,8 @@ class DeltaSink:
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
         sessions = OwnSessions(session, _OF_LOCAL_FILES if is_local(self._path) else {})
-        batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream))
+        checkpoints = Checkpoints(sessions)
+        batches = retried(NAME, lambda: Batches(sessions, self._own_root, stream, checkpoints))
         if is_local(self._path):  # it has the stream's newest lease: `Batches` has refused others
             self._scratch.begin(stream.lease)
         tables = _Tables(
@@ -385,6 +389,7 @@ class DeltaSink:
             sessions,
             stream,
             batches,
+            checkpoints,
             self._own_root,
             self._scratch,
             self._source,
@@ -421,6 +426,7 @@ class _Tables:
     sessions: OwnSessions
     stream: StreamId
     batches: Batches
+    checkpoints: Checkpoints
     own_root: str
     scratch: Scratch
     source: SourceOfTarget | None
@@ -453,6 +459,7 @@ class _Tables:
             self.layout,
             self.stream,
             self.sessions,
+            self.checkpoints,
             cluster,
             policy,
             self.settings.reader_features,

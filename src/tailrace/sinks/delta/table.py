@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 from tailrace.failpoints import failpoint
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.base import StreamId
+from tailrace.sinks.delta.checkpoints import Checkpoints
 from tailrace.sinks.delta.first_version import first_files, require_empty
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.transaction import (
@@ -26,7 +27,7 @@ from tailrace.sinks.delta.transaction import (
     CommitMark,
     DeltaState,
     DeltaTransaction,
-    delta_state,
+    Snapshot,
 )
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
@@ -52,13 +53,17 @@ class DeltaTable:
     Args:
         sessions: access it; their settings hold the mark of a MERGE's commit.
         path: its directory.
+        checkpoints: whoever writes its log's checkpoints; None: Delta does with the commits.
     """
 
     sessions: OwnSessions
     path: str
+    checkpoints: Checkpoints | None = None
     #: The newest state that was read, and whether this object has changed the table since.
     _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
     _has_changed: bool = field(default=True, init=False, repr=False, compare=False)
+    #: The version that `state` has found, for the next transaction.
+    _found: Snapshot | None = field(default=None, init=False, repr=False, compare=False)
     #: What it will be: it is not made yet.
     _planned: TableDefinition | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -76,7 +81,8 @@ class DeltaTable:
     def state(self) -> DeltaState | None:
         """Its newest state, None if it does not exist; that of one that is planned is what it will be."""
         is_there = not is_local(self.path) or Path(self.path, "_delta_log").is_dir()
-        known = delta_state(self.session, self.path, self._known) if is_there else None
+        self._found = Snapshot.newest(self.session, self.path) if is_there else None
+        known = None if self._found is None else self._found.state(self._known)
         self._known = self._planned.state if known is None and self._planned is not None else known
         self._has_changed = False
         return self._known
@@ -88,8 +94,15 @@ class DeltaTable:
         """
         return self.state() if self._has_changed else self._known
 
-    def _note_change(self) -> None:
-        self._has_changed = True
+    def note_change(self, state: DeltaState | None = None) -> None:
+        """Take note of a change.
+
+        Args:
+            state: the state since; None: it is to be read.
+        """
+        self._has_changed, self._found = state is None, None
+        if state is not None:
+            self._known = state
 
     def read(self) -> DataFrame:
         """Its rows."""
@@ -97,9 +110,18 @@ class DeltaTable:
         return self.session.read.format("delta").load(self.path)
 
     def begin(self) -> DeltaTransaction:
-        """Begin a transaction."""
+        """Begin a transaction; the first after `state` reads the version that it has found."""
         self.make()
-        return DeltaTransaction(self.session, self.path, self._note_change)
+        found, self._found = self._found, None
+        is_table = found is not None and found.version >= 0
+        on_commit = None if self.checkpoints is None else partial(self.checkpoints.committed, self.path)
+        return DeltaTransaction(
+            self.session,
+            self.path,
+            self.note_change,
+            found if is_table else None,
+            on_commit=on_commit,
+        )
 
     def schema(self) -> pa.Schema:
         """Its columns."""
@@ -146,7 +168,7 @@ class DeltaTable:
         """
         require_empty(self.path)
         self._planned = table
-        self._note_change()
+        self.note_change()
 
     def make(self) -> None:
         """Create it now if it is planned only.
@@ -178,7 +200,7 @@ class DeltaTable:
             changes: the changes.
             within: prefixes of the columns to change: empty, or `name.` of a struct.
         """
-        self._note_change()
+        self.note_change()
         for change in changes:
             if isinstance(change, WidenColumn):
                 self.set("delta.enableTypeWidening", "true")
@@ -187,7 +209,7 @@ class DeltaTable:
 
     def set(self, name: str, value: str) -> None:
         """Set a property."""
-        self._note_change()
+        self.note_change()
         self.session.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
     def become_text(self, names: Collection[str], within: Sequence[str], mark: CommitMark) -> None:
@@ -223,7 +245,7 @@ class DeltaTable:
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        self._note_change()
+        self.note_change()
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql}").select("clusteringColumns").first()
         with self.marked(mark):
             writer.save(self.path)
@@ -297,7 +319,7 @@ class DeltaTable:
         try:
             yield
         finally:
-            self._note_change()
+            self.note_change()
             for name in conf:
                 self.session.conf.unset(name)
 

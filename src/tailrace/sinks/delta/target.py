@@ -24,6 +24,7 @@ from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.change_log import ReadRows
+from tailrace.sinks.delta.checkpoints import Checkpoints
 from tailrace.sinks.delta.columns import Former, TargetColumns
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
@@ -119,6 +120,7 @@ class DeltaTarget:
         layout: the layout of the table.
         stream: the stream it belongs to.
         sessions: sessions of its own, so that the settings of one commit do not reach another one.
+        checkpoints: writes checkpoints of logs.
         cluster: whether a new table is clustered by its key.
         on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
         features: which features of Delta the table may get.
@@ -134,6 +136,7 @@ class DeltaTarget:
     layout: TableLayout
     stream: StreamId
     sessions: OwnSessions
+    checkpoints: Checkpoints
     cluster: bool = False
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     features: ReaderFeatures = ReaderFeatures.COMPATIBLE
@@ -163,7 +166,7 @@ class DeltaTarget:
     @cached_property
     def table(self) -> DeltaTable:
         """The table."""
-        return DeltaTable(self.sessions, below(self.root, self.path))
+        return DeltaTable(self.sessions, below(self.root, self.path), self.checkpoints)
 
     @cached_property
     def pending(self) -> Pending:
@@ -173,7 +176,7 @@ class DeltaTarget:
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
         }
-        table = DeltaTable(self.sessions, changes_path(self.own_root, self.path))
+        table = DeltaTable(self.sessions, changes_path(self.own_root, self.path), self.checkpoints)
         return Pending(table, properties, self.stream)
 
     @property
@@ -182,8 +185,8 @@ class DeltaTarget:
         return self.pending.batches if self.layout.merges else {}
 
     def version(self) -> int:
-        """The newest version of the table."""
-        state = self.table.state()
+        """The version of the table, as it was last read or changed."""
+        state = self.table.held()
         assert state is not None
         return state.version
 
@@ -718,9 +721,9 @@ class DeltaTarget:
             yield directory
 
 
-#: A small table may have a commit a second. A checkpoint costs as much as two, and all tables of a stream are
-#: due at once; Delta's own interval is 10. Readers read up to so many small files of the log.
-_OFTEN_CHANGED = {"delta.checkpointInterval": "50"}
+#: A small table may have a commit a second, and a checkpoint costs as much as 30; Delta's own interval is 10.
+#: Readers read up to so many small files of the log.
+_OFTEN_CHANGED = {"delta.checkpointInterval": "200"}
 #: Which rows must have all of their columns.
 _WHOLE = {WriteMode.UPSERT: Whole.NEW, WriteMode.SCD2: Whole.ALL, WriteMode.CHANGELOG: Whole.NONE}
 _CONSTRAINT = "delta.constraints."

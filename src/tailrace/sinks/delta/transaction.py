@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ _FILES_IN_CHECKSUM = "spark.databricks.delta.allFilesInCrc.enabled"
 #: Where the log keeps the columns by which a table is clustered, and what a table needs for it.
 _CLUSTERING = "delta.clustering"
 _CLUSTERED = {"delta.feature.clustering": "supported", "delta.feature.domainMetadata": "supported"}
+#: After how many commits a checkpoint is due; Delta's default is 10.
+_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 #: How Delta names a violated CHECK constraint.
 _CHECK = re.compile(r"CHECK constraint (\S+) \(")
 
@@ -44,55 +47,98 @@ class TableChangedError(Exception):
 
 
 class _Classes:
-    """Classes of a JVM: Py4J asks the JVM for each part of a class' name, each time it is written."""
+    """Classes of a JVM, and methods of them.
 
-    def __init__(self, jvm: Any) -> None:
+    Py4J asks the JVM for each part of a class' name, and for its methods, each time they are written. That
+    takes 0.1 ms, as a call does, and as what frees the object that a call gives: most of a small commit.
+    """
+
+    def __init__(self, gateway: Any) -> None:
+        jvm = gateway.jvm
         spark, delta = jvm.org.apache.spark, jvm.org.apache.spark.sql.delta
         self.action = delta.actions.Action
         self.any = jvm.scala.reflect.ManifestFactory.Any()
+        self.append = spark.sql.streaming.OutputMode.Append()
         self.array_list = jvm.java.util.ArrayList
+        self.checkpoint_hook = getattr(getattr(delta.hooks, "CheckpointHook$"), "MODULE$")
         self.constraints = delta.constraints.Constraints
-        self.converters = jvm.scala.jdk.javaapi.CollectionConverters
+        self.as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
         self.create_table = getattr(delta, "DeltaOperations$CreateTable")
         self.delta_log = delta.DeltaLog
+        self.for_table = delta.DeltaLog.forTable
         self.hash_map = jvm.java.util.HashMap
-        self.json = delta.util.JsonUtils
+        self.mapper = delta.util.JsonUtils.mapper()
         self.metrics = spark.sql.execution.metric.SQLMetrics
         self.nothing = jvm.scala.Option.empty()
-        self.option = jvm.scala.Option
-        self.output_mode = spark.sql.streaming.OutputMode
+        self.option = jvm.scala.Option.apply
         self.path = jvm.org.apache.hadoop.fs.Path
         self.schema_utils = delta.schema.SchemaUtils
-        self.spark_session = spark.sql.SparkSession
+        self.set_active_session = spark.sql.SparkSession.setActiveSession
         self.streaming_update = getattr(delta, "DeltaOperations$StreamingUpdate")
+        self.to_json = delta.util.JsonUtils.toJson
         self.to_map = getattr(jvm.scala.collection.immutable.Map, "from")
+        self.wrap_array = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray
+        #: The classes of lists of actions, by the actions' names in the log.
+        self.lists = {
+            name: gateway.new_array(getattr(delta.actions, class_), 0).getClass()
+            for name, class_ in _ACTIONS.items()
+        }
 
     def log_of(self, session: SparkSession, path: str) -> Any:
         """The log of the Delta table at `path`; what is asked of it may be Spark jobs of this thread."""
-        self.spark_session.setActiveSession(session._jsparkSession)
-        return self.delta_log.forTable(session._jsparkSession, path)
+        self.set_active_session(session._jsparkSession)
+        return self.for_table(session._jsparkSession, path)
 
     def newest(self, session: SparkSession, path: str) -> Any:
         """The newest snapshot of the Delta table at `path`; its version is -1 if there is none."""
         # `tableExists` tells what this process saw last: others create tables, and remove them
         return self.log_of(session, path).update(False, self.nothing, self.nothing)
 
-    def contents(self, actions: Any) -> list[dict[str, Any]]:
-        """The contents of actions of one kind, in a sequence of Scala or Java, by one call for all."""
-        found: list[dict[str, Any]] = json.loads(self.json.toJson(actions, self.any))
-        return found
+    def contents(self, value: Any) -> Any:
+        """What Delta writes as JSON for a value of its own, or of a sequence or Option of such."""
+        return json.loads(self.to_json(value, self.any))
+
+    def actions(self, texts: Iterable[str]) -> Any:
+        """Scala's sequence of actions: those of one name by one call.
+
+        Args:
+            texts: the actions as in the log.
+        """
+        by_name: dict[str, list[Any]] = {}
+        for text in texts:
+            ((name, contents),) = json.loads(text).items()
+            by_name.setdefault(name, []).append(contents)
+        found = None
+        for name, contents in by_name.items():
+            listed = self.mapper.readValue(json.dumps(contents), self.lists[name])
+            actions = self.wrap_array(listed)
+            found = actions if found is None else found.appendedAll(actions)
+        return self.seq([]) if found is None else found
 
     def seq(self, items: Iterable[Any]) -> Any:
         """Scala's sequence of items."""
         listed = self.array_list()
         for item in items:
             listed.add(item)
-        return self.converters.asScala(listed).toSeq()
+        return self.as_scala(listed).toSeq()
 
 
 @lru_cache(maxsize=1)
-def _classes(jvm: Any) -> _Classes:
-    return _Classes(jvm)
+def _classes(gateway: Any) -> _Classes:
+    return _Classes(gateway)
+
+
+def _of(session: SparkSession) -> _Classes:
+    return _classes(session._sc._gateway)
+
+
+#: The names of a commit's actions in the log, and their classes.
+_ACTIONS = {
+    "add": "AddFile",
+    "domainMetadata": "DomainMetadata",
+    "remove": "RemoveFile",
+    "txn": "SetTransaction",
+}
 
 
 @dataclass(frozen=True)
@@ -113,15 +159,25 @@ class DeltaState:
     id: str
     schema: str
 
-    @cached_property
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], transactions: Mapping[str, int], version: int) -> DeltaState:
+        """The state of a version with this metadata (the contents of its action)."""
+        return cls(metadata["configuration"], transactions, version, metadata["id"], metadata["schemaString"])
+
+    @property
     def columns(self) -> pa.Schema:
         """Its columns."""
-        return arrow_schema(StructType.fromJson(json.loads(self.schema)))
+        return _columns(self.schema)
 
     @property
     def lease(self) -> int:
         """The newest lease under which it was written; 0: none."""
         return int(self.properties.get(LEASE, "0"))
+
+
+@lru_cache(maxsize=1024)
+def _columns(schema: str) -> pa.Schema:
+    return arrow_schema(StructType.fromJson(json.loads(schema)))
 
 
 def delta_state(session: SparkSession, path: str, known: DeltaState | None = None) -> DeltaState | None:
@@ -134,22 +190,82 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
         path: the table's directory.
         known: an earlier state: nothing is read if it is the newest.
     """
-    java = _classes(session._jvm)
-    snapshot = java.newest(session, path)
-    version = int(snapshot.version())
-    if version < 0:
-        return None
-    metadata = snapshot.metadata()
-    if known is not None and known.version == version and known.id == metadata.id():
-        return known
-    contents = _contents(metadata, "metaData")
-    return DeltaState(
-        contents["configuration"],
-        _transactions(java, snapshot),
-        version,
-        contents["id"],
-        contents["schemaString"],
-    )
+    return Snapshot.newest(session, path).state(known)
+
+
+class Snapshot:
+    """One version of a Delta table, of which everything is asked once.
+
+    Args:
+        java: the classes.
+        snapshot: Delta's snapshot.
+    """
+
+    def __init__(self, java: _Classes, snapshot: Any) -> None:
+        self._java, self.snapshot = java, snapshot
+
+    @classmethod
+    def newest(cls, session: SparkSession, path: str) -> Snapshot:
+        """The newest one of the table at `path`; its version is -1 if there is none."""
+        java = _of(session)
+        return cls(java, java.newest(session, path))
+
+    @cached_property
+    def version(self) -> int:
+        """Its number; -1: there is no table."""
+        return int(self.snapshot.version())
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The table's metadata, as the contents of its action."""
+        noted: dict[str, Any] | None = self._checksum.get("metadata")
+        return noted or _contents(self.snapshot.metadata(), "metaData")
+
+    @cached_property
+    def transactions(self) -> Mapping[str, int]:
+        """The last version written by each application."""
+        if self.version < 0:
+            return {}
+        noted = self._checksum.get("setTransactions")
+        if noted is None:
+            return {app: int(version) for app, version in _map(self.snapshot.transactions()).items()}
+        return {action["appId"]: action["version"] for action in noted}
+
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """The table's files, as the contents of their `add` actions."""
+        noted: list[dict[str, Any]] | None = self._checksum.get("allFiles")
+        return self._java.contents(self.snapshot.allFiles().collectAsList()) if noted is None else noted
+
+    @property
+    def lacks_files_in_checksum(self) -> bool:
+        """Whether its checksum file does not name the table's files."""
+        return bool(self._checksum) and self._checksum.get("allFiles") is None
+
+    @cached_property
+    def _checksum(self) -> dict[str, Any]:
+        """What its checksum file has: of small tables everything.
+
+        Delta itself gives transactions and files by a Spark job over the whole log, for each new version.
+        """
+        return self._java.contents(self.snapshot.checksumOpt()) or {}
+
+    def state(self, known: DeltaState | None) -> DeltaState | None:
+        """The table's state, None if there is no table.
+
+        Args:
+            known: an earlier state, which is given if it is that of this version.
+        """
+        if self.version < 0:
+            return None
+        if known is not None and known.version == self.version and known.id == self.snapshot.metadata().id():
+            return known
+        return DeltaState.of(self.metadata, self.transactions, self.version)
+
+
+def write_checkpoint(session: SparkSession, path: str) -> None:
+    """Write a checkpoint of the newest version of the Delta table at `path`, and delete expired versions."""
+    _of(session).log_of(session, path).checkpoint()
 
 
 @dataclass(frozen=True)
@@ -171,40 +287,17 @@ class DeltaVersion:
 
 def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     """A version that the Delta table at `path` has."""
-    java = _classes(session._jvm)
-    snapshot = java.log_of(session, path).getSnapshotAt(version, java.nothing, java.nothing, False)
-    schema = json.loads(snapshot.metadata().schemaString())
-    features = snapshot.protocol().readerFeatures()
+    java = _of(session)
+    log = java.log_of(session, path)
+    found = Snapshot(java, log.getSnapshotAt(version, java.nothing, java.nothing, False))
+    schema = json.loads(found.metadata["schemaString"])
+    features = found.snapshot.protocol().readerFeatures()
     return DeltaVersion(
-        _files(java, snapshot),
+        found.files,
         {field["name"]: _name_in_files(schema, field["name"]) for field in schema["fields"]},
-        list(_each(snapshot.metadata().partitionColumns())),
+        found.metadata["partitionColumns"],
         frozenset(_each(features.get())) if features.isDefined() else frozenset(),
     )
-
-
-def _transactions(java: _Classes, snapshot: Any) -> dict[str, int]:
-    """The last version written by each application.
-
-    Read from the version's checksum file if possible: `snapshot.transactions()` is a Spark job over the whole
-    log, for each new version.
-    """
-    checksum = snapshot.checksumOpt()
-    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
-    if known.isEmpty():
-        return {app: int(version) for app, version in _map(snapshot.transactions()).items()}
-    return {action["appId"]: action["version"] for action in java.contents(known.get())}
-
-
-def _files(java: _Classes, snapshot: Any) -> list[dict[str, Any]]:
-    """A version's files, as the contents of their `add` actions.
-
-    Read from the version's checksum file if possible, which has those of small tables: `snapshot.allFiles()`
-    is a Spark job over the whole log, for each new version.
-    """
-    checksum = snapshot.checksumOpt()
-    known = checksum.get().allFiles() if checksum.isDefined() else checksum
-    return java.contents(snapshot.allFiles().collectAsList() if known.isEmpty() else known.get())
 
 
 @dataclass(frozen=True)
@@ -247,26 +340,41 @@ class DeltaTransaction:
     Args:
         session: a session.
         path: the table's directory.
-        committed: called after a commit.
+        committed: called after a commit, with the table's state, None if it is not known.
+        snapshot: the version that it reads; None: the newest.
+        on_commit: called after each commit with the version, and after how many a checkpoint is due: it sees
+            to them; None: Delta writes them with the commits.
     """
 
-    def __init__(self, session: SparkSession, path: str, committed: Callable[[], None]) -> None:
-        self._java, self._session, self._path = _classes(session._jvm), session, path
+    def __init__(
+        self,
+        session: SparkSession,
+        path: str,
+        committed: Callable[[DeltaState | None], None],
+        snapshot: Snapshot | None = None,
+        *,
+        on_commit: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._on_commit = on_commit
+        self._java, self._session, self._path = _of(session), session, path
         self._committed = committed
-        self._transaction = self._java.log_of(session, path).startTransaction()
-        if self._lacks_files_in_checksum() and complete_first_checksum(path):
+        self._begin(snapshot)
+        is_first = is_local(path) and self._snapshot.version == 0
+        if is_first and self._snapshot.lacks_files_in_checksum and complete_first_checksum(path):
             self._java.delta_log.invalidateCache(session._jsparkSession, self._java.path(path))
-            self._transaction = self._java.log_of(session, path).startTransaction()
+            self._begin(None)
         #: Of a new table: what the commit needs besides its metadata.
         self._new: _NewTable | None = None
+        self._alters = False
 
-    def _lacks_files_in_checksum(self) -> bool:
-        """Whether the table has its first version only, and that's checksum does not name its files."""
-        snapshot = self._transaction.snapshot()
-        if int(snapshot.version()) or not is_local(self._path):
-            return False
-        checksum = snapshot.checksumOpt()
-        return bool(checksum.isDefined() and checksum.get().allFiles().isEmpty())
+    def _begin(self, snapshot: Snapshot | None) -> None:
+        java, log = self._java, self._java.log_of(self._session, self._path)
+        if snapshot is None:
+            self._transaction = log.startTransaction()
+            self._snapshot = Snapshot(java, self._transaction.snapshot())
+        else:
+            read = java.option(snapshot.snapshot)
+            self._transaction, self._snapshot = log.startTransaction(java.nothing, read), snapshot
 
     def create(self, metadata: Mapping[str, Any], cluster_by: Sequence[str]) -> None:
         """Have the commit create the table.
@@ -281,7 +389,7 @@ class DeltaTransaction:
             TableChangedError: the table exists.
         """
         java = self._java
-        if int(self._transaction.snapshot().version()) >= 0:
+        if self._snapshot.version >= 0:
             raise TableChangedError(f"another writer has created the table at {self._path}")
         action = {
             "id": str(uuid.uuid4()),
@@ -306,22 +414,22 @@ class DeltaTransaction:
         """Whether the table has a commit with `mark`."""
         # As `txnVersion` does, which would call `snapshot.transactions()`.
         self._transaction.readTxn().addOne(mark.app)
-        return _transactions(self._java, self._transaction.snapshot()).get(mark.app, -1) >= mark.version
+        return self._snapshot.transactions.get(mark.app, -1) >= mark.version
 
     def files(self) -> list[dict[str, Any]]:
         """The table's files, as the contents of their `add` actions."""
         self._transaction.readWholeTable()
-        return _files(self._java, self._transaction.snapshot())
+        return self._snapshot.files
 
     def read(self) -> DataFrame:
         """The table's rows, as the transaction found them."""
         self._transaction.readWholeTable()
-        version = int(self._transaction.snapshot().version())
-        return self._session.read.format("delta").option("versionAsOf", version).load(self._path)
+        reader = self._session.read.format("delta").option("versionAsOf", self._snapshot.version)
+        return reader.load(self._path)
 
     def metadata(self) -> dict[str, Any]:
         """The table's metadata, as the contents of its action."""
-        return _contents(self._transaction.metadata(), "metaData")
+        return self._snapshot.metadata
 
     def require_columns(self, state: DeltaState) -> None:
         """Refuse to go on unless the table has the columns of a state, under the same names in files.
@@ -329,13 +437,14 @@ class DeltaTransaction:
         Raises:
             TableChangedError: it has others.
         """
-        if self._transaction.metadata().schemaString() != state.schema:
+        if self._snapshot.metadata["schemaString"] != state.schema:
             raise TableChangedError(f"the columns of {self._path} are others than in version {state.version}")
 
     def alter(self, metadata: Mapping[str, Any]) -> None:
         """Have the commit give the table this metadata; files are written by it from now on."""
         action = self._java.action.fromJson(json.dumps({"metaData": metadata}))
         self._transaction.updateMetadata(action, False)
+        self._alters = True
 
     def write(self, rows: DataFrame) -> list[dict[str, Any]]:
         """Write rows into new files, in Spark's tasks; the contents of their `add` actions."""
@@ -362,7 +471,7 @@ class DeltaTransaction:
         assert self._new is not None
         java, cluster_by = self._java, self._new.cluster_by
         names = [name if name.isidentifier() else identifier(name) for name in cluster_by]
-        clustered = java.option.apply(java.seq(names)) if cluster_by else java.nothing
+        clustered = java.option(java.seq(names)) if cluster_by else java.nothing
         operation = java.create_table(self._transaction.metadata(), False, False, clustered)
         self._commit(self._new.actions, operation)
 
@@ -372,38 +481,80 @@ class DeltaTransaction:
         Raises:
             LeaseLostError: the table was written under a newer lease.
         """
-        if mark.lease:
-            noted = self._transaction.metadata().configuration().get(LEASE)
-            require_newest(self._path, int(noted.get()) if noted.isDefined() else 0, mark.lease)
+        if mark.lease and self._new is None:
+            noted = self._snapshot.metadata["configuration"].get(LEASE, "0")
+            require_newest(self._path, int(noted), mark.lease)
         java = self._java
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
         of_new = [] if self._new is None else self._new.actions
-        operation = java.streaming_update(
-            java.output_mode.Append(), mark.query, mark.version, java.option.apply(mark.metadata)
-        )
+        operation = java.streaming_update(java.append, mark.query, mark.version, java.option(mark.metadata))
         self._register(_metrics_of([json.loads(action) for action in actions]))
-        self._commit([*of_new, json.dumps({"txn": txn}), *actions], operation)
+        self._commit([*of_new, json.dumps({"txn": txn}), *actions], operation, mark)
 
-    def _commit(self, actions: Iterable[str], operation: Any) -> None:
-        listed = self._java.seq(self._java.action.fromJson(action) for action in actions)
+    def _commit(self, actions: Iterable[str], operation: Any, mark: CommitMark | None = None) -> None:
+        listed, state = self._java.actions(actions), None
+        interval = self._leave_out_checkpoint()
         if self._new is not None:
             self._session.conf.set(_FILES_IN_CHECKSUM, "false")
         try:
-            self._transaction.commit(listed, operation)
+            version = int(self._transaction.commit(listed, operation))
+            state = self._state_after(version, mark)
+            if interval and self._on_commit is not None:
+                self._on_commit(version, interval)
         finally:
-            self._committed()  # it may have been made although the call failed
+            self._committed(state)  # it may have been made although the call failed
             if self._new is not None:
                 self._session.conf.unset(_FILES_IN_CHECKSUM)
 
+    def _leave_out_checkpoint(self) -> int:
+        """Have the commit write none if somebody else sees to them; after how many one is due, else 0."""
+        version = self._snapshot.version + 1
+        if self._on_commit is None or not version:
+            return 0
+        interval = int(self._snapshot.metadata["configuration"].get(_CHECKPOINT_INTERVAL, "10"))
+        if version % interval == 0:  # else Delta writes none
+            self._transaction.postCommitHooks().subtractOne(self._java.checkpoint_hook)
+        return interval
+
+    def _state_after(self, version: int, mark: CommitMark | None) -> DeltaState | None:
+        """The table's state after the commit; None if others' commits came before, or it has no mark."""
+        before = self._snapshot
+        if mark is None or version != before.version + 1:
+            return None
+        is_same = self._new is None and not self._alters
+        metadata = before.metadata if is_same else _contents(self._transaction.metadata(), "metaData")
+        return DeltaState.of(metadata, {**before.transactions, mark.app: mark.version}, version)
+
     def _register(self, values: Mapping[str, int]) -> None:
         """Show the commit's metrics in the table's history."""
-        java, spark = self._java, self._session._jsparkSession
-        context, metrics = spark.sparkContext(), java.hash_map()
+        spark = self._session._jsparkSession
+        if (metrics := getattr(_OF_THREAD, "metrics", None)) is None or metrics.java is not self._java:
+            metrics = _OF_THREAD.metrics = _Metrics(self._java, spark.sparkContext(), values)
         for name, value in values.items():
-            metric = java.metrics.createMetric(context, name)
-            metric.set(value)
-            metrics.put(name, metric)
-        self._transaction.registerSQLMetrics(spark, java.to_map(java.converters.asScala(metrics)))
+            metrics.by_name[name].set(value)
+        self._transaction.registerSQLMetrics(spark, metrics.all)
+
+
+class _Metrics:
+    """Metrics of commits, one after the other.
+
+    Args:
+        java: the classes.
+        context: the Spark context.
+        names: their names.
+    """
+
+    def __init__(self, java: _Classes, context: Any, names: Iterable[str]) -> None:
+        self.java = java
+        self.by_name = {name: java.metrics.createMetric(context, name) for name in names}
+        made = java.hash_map()
+        for name, metric in self.by_name.items():
+            made.put(name, metric)
+        self.all = java.to_map(java.as_scala(made))
+
+
+#: The metrics of the commits that a thread makes.
+_OF_THREAD = threading.local()
 
 
 def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -443,7 +594,7 @@ def needs(session: SparkSession, path: str, column: Sequence[str]) -> str | None
         path: the table's directory.
         column: the column's name, or the names on the way to a field of a struct.
     """
-    java = _classes(session._jvm)
+    java = _of(session)
     snapshot = java.newest(session, path)
     metadata, spark = snapshot.metadata(), session._jsparkSession
     names = java.seq(column)

@@ -1,0 +1,42 @@
+"""Checkpoints of tables' logs, which a thread of the sink writes.
+
+Delta writes one with the commit that makes it due: a Spark job of 1 to 2 CPU s, however small the table is,
+for which the batch would wait. Tables that are changed with each batch would be due at the same time.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from tailrace.sinks.delta.transaction import write_checkpoint
+from tailrace.spark.sql import OwnSessions
+
+
+class Checkpoints:
+    """The checkpoints that are due; those of a process that is killed are left out.
+
+    Args:
+        sessions: sessions of the sink's.
+    """
+
+    def __init__(self, sessions: OwnSessions) -> None:
+        self._sessions = sessions
+        self._due: dict[str, None] = {}
+
+    def committed(self, path: str, version: int, interval: int) -> None:
+        """Take note of a commit.
+
+        Args:
+            path: the table's directory.
+            version: the version that it made.
+            interval: after how many commits a checkpoint is due. Tables have it due at different versions.
+        """
+        if (version + zlib.crc32(path.encode())) % interval == 0:
+            self._due[path] = None
+
+    def write(self) -> None:
+        """Write what is due; one thread at a time does so."""
+        while self._due:
+            path = next(iter(self._due))
+            del self._due[path]  # a later commit may make the next one due
+            write_checkpoint(self._sessions.current, path)
