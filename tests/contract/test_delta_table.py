@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -352,12 +353,30 @@ def test_checkpoint_is_written_by_the_one_who_is_told_not_with_the_commit(
     assert (log / f"{9:020}.checkpoint.parquet").exists()
 
 
-def test_checkpoints_of_tables_are_due_one_after_the_other(spark: SparkSession) -> None:
-    checkpoints = Checkpoints(OwnSessions(spark))
-    due: set[int] = set()
-    for version in range(50):
+class _Due(Checkpoints):
+    """Notes what would be written."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(OwnSessions(spark))
+
+    def after(self, version: int) -> list[str]:
         for number in range(20):
-            checkpoints.committed(f"/lake/t{number}", version, 50)
-        due |= {version} if checkpoints._due else set()
-        checkpoints._due.clear()
-    assert len(due) > 10
+            self.committed(f"/lake/t{number}", version, 50)
+        due = list(self._due)
+        self._due.clear()
+        return due
+
+
+def test_checkpoints_of_a_long_process_are_due_one_after_the_other(spark: SparkSession) -> None:
+    checkpoints = _Due(spark)
+    due = {version: checkpoints.after(version) for version in range(1, 501)}
+    assert max(map(len, due.values())) <= 6
+    for number in range(20):
+        versions = [version for version in due if f"/lake/t{number}" in due[version]]
+        assert 25 < versions[0] <= 50
+        assert {b - a for a, b in pairwise(versions)} == {50}
+
+
+def test_checkpoints_of_a_short_process_are_due_by_the_rule_of_delta(spark: SparkSession) -> None:
+    for version in range(1, 100):
+        assert len(_Due(spark).after(version)) == (20 if version == 50 else 0)
