@@ -58,7 +58,10 @@ def main() -> int:
         minutes = (time.monotonic() - begun) / 60
     if not given.smoke and set(given.only) == set(SECTIONS):
         bench.figures.append(judged(Figure("whole run", "make bench", minutes, "minutes")))
-        _write(bench.figures, {**facts, "rows": given.rows, "repetitions": given.repeat})
+        earlier = report.others(bench.figures)
+        titles = ", ".join(dict.fromkeys(figure.section for figure in earlier))
+        facts |= {"rows": given.rows, "repetitions": given.repeat, "of an earlier run": titles}
+        _write([*bench.figures, *earlier], facts)
     elif given.update:
         figures, facts = report.replaced(bench.figures)
         again = sorted({*str(facts.get("run again", "")).split(), *given.only})

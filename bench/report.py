@@ -92,6 +92,14 @@ def replaced(figures: list[Figure]) -> tuple[list[Figure], dict[str, Any]]:
     return [*found, *(figure for rest in new.values() for figure in rest)], held["facts"]
 
 
+def others(figures: Iterable[Figure]) -> list[Figure]:
+    """The figures of the last results whose sections `figures` lacks."""
+    held = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
+    new = {_without_numbers(figure.section) for figure in figures}
+    found = (Figure(**values) for values in held["figures"])
+    return [figure for figure in found if _without_numbers(figure.section) not in new]
+
+
 def _without_numbers(title: str) -> str:
     return re.sub(r"[\d,.]+", "", title)
 

@@ -22,7 +22,7 @@ _WHOLE = "Tailrace's CPU time is that of the whole query, its start included."
 _LOG = "An event costs {cost} CPU µs, the server's with it, and {cores} of the two cores are busy."
 _KAFKA = "A third of its CPU time makes JSON, a fifth is librdkafka; the broker shares the two cores."
 _MERGE = "Finding the rows of a burst reads the keys of the files that it touches; both cores are busy."
-_COMMITS = "A batch commits to 20 tables; each commit costs the JVM some 0.05 CPU s, and both cores are busy."
+_COMMITS = "A batch commits to 20 tables; half of a commit is processes that Hadoop's file system starts."
 _START = "JVM and session take most of it, and the first batch is code that is not compiled yet."
 _TABLES = "A Delta table costs a commit, some 0.1 CPU s in a JVM that has not compiled them yet."
 
