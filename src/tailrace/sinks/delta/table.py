@@ -25,9 +25,9 @@ from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.transaction import (
     LEASE,
     CommitMark,
+    DeltaSnapshot,
     DeltaState,
     DeltaTransaction,
-    Snapshot,
 )
 from tailrace.sinks.lease import require_newest
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
@@ -63,7 +63,7 @@ class DeltaTable:
     _known: DeltaState | None = field(default=None, init=False, repr=False, compare=False)
     _has_changed: bool = field(default=True, init=False, repr=False, compare=False)
     #: The version that `state` has found, for the next transaction.
-    _found: Snapshot | None = field(default=None, init=False, repr=False, compare=False)
+    _found: DeltaSnapshot | None = field(default=None, init=False, repr=False, compare=False)
     #: What it will be: it is not made yet.
     _planned: TableDefinition | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -81,7 +81,7 @@ class DeltaTable:
     def state(self) -> DeltaState | None:
         """Its newest state, None if it does not exist; that of one that is planned is what it will be."""
         is_there = not is_local(self.path) or Path(self.path, "_delta_log").is_dir()
-        self._found = Snapshot.newest(self.session, self.path) if is_there else None
+        self._found = DeltaSnapshot.newest(self.session, self.path) if is_there else None
         known = None if self._found is None else self._found.state(self._known)
         self._known = self._planned.state if known is None and self._planned is not None else known
         self._has_changed = False

@@ -190,10 +190,10 @@ def delta_state(session: SparkSession, path: str, known: DeltaState | None = Non
         path: the table's directory.
         known: an earlier state: nothing is read if it is the newest.
     """
-    return Snapshot.newest(session, path).state(known)
+    return DeltaSnapshot.newest(session, path).state(known)
 
 
-class Snapshot:
+class DeltaSnapshot:
     """One version of a Delta table, of which everything is asked once.
 
     Args:
@@ -205,7 +205,7 @@ class Snapshot:
         self._java, self.snapshot = java, snapshot
 
     @classmethod
-    def newest(cls, session: SparkSession, path: str) -> Snapshot:
+    def newest(cls, session: SparkSession, path: str) -> DeltaSnapshot:
         """The newest one of the table at `path`; its version is -1 if there is none."""
         java = _of(session)
         return cls(java, java.newest(session, path))
@@ -289,7 +289,7 @@ def version_at(session: SparkSession, path: str, version: int) -> DeltaVersion:
     """A version that the Delta table at `path` has."""
     java = _of(session)
     log = java.log_of(session, path)
-    found = Snapshot(java, log.getSnapshotAt(version, java.nothing, java.nothing, False))
+    found = DeltaSnapshot(java, log.getSnapshotAt(version, java.nothing, java.nothing, False))
     schema = json.loads(found.metadata["schemaString"])
     features = found.snapshot.protocol().readerFeatures()
     return DeltaVersion(
@@ -351,7 +351,7 @@ class DeltaTransaction:
         session: SparkSession,
         path: str,
         committed: Callable[[DeltaState | None], None],
-        snapshot: Snapshot | None = None,
+        snapshot: DeltaSnapshot | None = None,
         *,
         on_commit: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -367,11 +367,11 @@ class DeltaTransaction:
         self._new: _NewTable | None = None
         self._alters = False
 
-    def _begin(self, snapshot: Snapshot | None) -> None:
+    def _begin(self, snapshot: DeltaSnapshot | None) -> None:
         java, log = self._java, self._java.log_of(self._session, self._path)
         if snapshot is None:
             self._transaction = log.startTransaction()
-            self._snapshot = Snapshot(java, self._transaction.snapshot())
+            self._snapshot = DeltaSnapshot(java, self._transaction.snapshot())
         else:
             read = java.option(snapshot.snapshot)
             self._transaction, self._snapshot = log.startTransaction(java.nothing, read), snapshot
