@@ -33,7 +33,7 @@ from tailrace_dev.servers import PostgresServer, start_postgres
 
 DATABASE = "tailrace_bench"
 #: Least share of the drains; row events per second that do, too; how many times Debezium's rate.
-SHARE, EVENTS, TIMES = 0.7, 300_000, 5.0
+SHARE, EVENTS, TIMES = 0.6, 300_000, 5.0
 _SERVER = {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_wal_senders": "20"}
 _COLUMNS = """
     id bigint PRIMARY KEY, customer int NOT NULL, quantity int NOT NULL, price numeric(12, 2) NOT NULL,
