@@ -380,3 +380,14 @@ def test_checkpoints_of_a_long_process_are_due_one_after_the_other(spark: SparkS
 def test_checkpoints_of_a_short_process_are_due_by_the_rule_of_delta(spark: SparkSession) -> None:
     for version in range(1, 100):
         assert len(_Due(spark).after(version)) == (20 if version == 50 else 0)
+
+
+def test_checkpoint_of_a_table_that_is_gone_is_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    sessions = OwnSessions(spark)
+    checkpoints = Checkpoints(sessions)
+    table = DeltaTable(sessions, str(tmp_path / "t"), checkpoints)
+    table.create(TableDefinition(COLUMNS, {"delta.checkpointInterval": "1"}))
+    table.append_rows(ROWS, MARK)
+    shutil.rmtree(table.path)
+    checkpoints.write()
+    assert not list(tmp_path.glob("t/_delta_log/*.checkpoint.parquet"))

@@ -264,8 +264,14 @@ class DeltaSnapshot:
 
 
 def write_checkpoint(session: SparkSession, path: str) -> None:
-    """Write a checkpoint of the newest version of the Delta table at `path`, and delete expired versions."""
-    _of(session).log_of(session, path).checkpoint()
+    """Write a checkpoint of the newest version of the Delta table at `path`, and delete expired versions.
+
+    A table that is gone stays so: Delta would write the last version that it has seen.
+    """
+    java = _of(session)
+    snapshot = java.newest(session, path)
+    if int(snapshot.version()) >= 0:
+        java.log_of(session, path).checkpoint(snapshot, java.nothing)
 
 
 @dataclass(frozen=True)
