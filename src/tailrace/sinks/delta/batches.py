@@ -65,9 +65,7 @@ class Batches:
         checkpoints: writes checkpoints of its log.
     """
 
-    def __init__(
-        self, sessions: OwnSessions, root: str, stream: StreamId, checkpoints: Checkpoints | None = None
-    ) -> None:
+    def __init__(self, sessions: OwnSessions, root: str, stream: StreamId, checkpoints: Checkpoints) -> None:
         self._table = DeltaTable(sessions, f"{root}/{NAME}", checkpoints)
         self._app = f"tailrace/{stream.query}/{NAME}"
         self._stream = stream

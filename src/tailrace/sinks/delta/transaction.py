@@ -98,21 +98,21 @@ class _Classes:
         """What Delta writes as JSON for a value of its own, or of a sequence or Option of such."""
         return json.loads(self.to_json(value, self.any))
 
-    def actions(self, texts: Iterable[str]) -> Any:
+    def actions(self, actions: Iterable[Mapping[str, Any]]) -> Any:
         """Scala's sequence of actions: those of one name by one call.
 
         Args:
-            texts: the actions as in the log.
+            actions: the actions as in the log.
         """
         by_name: dict[str, list[Any]] = {}
-        for text in texts:
-            ((name, contents),) = json.loads(text).items()
+        for action in actions:
+            ((name, contents),) = action.items()
             by_name.setdefault(name, []).append(contents)
         found = None
         for name, contents in by_name.items():
             listed = self.mapper.readValue(json.dumps(contents), self.lists[name])
-            actions = self.wrap_array(listed)
-            found = actions if found is None else found.appendedAll(actions)
+            of_name = self.wrap_array(listed)
+            found = of_name if found is None else found.appendedAll(of_name)
         return self.seq([]) if found is None else found
 
     def seq(self, items: Iterable[Any]) -> Any:
@@ -330,11 +330,11 @@ class _NewTable:
     """What the commit of a new table needs besides its metadata.
 
     Args:
-        actions: actions, as JSON texts.
+        actions: actions, as in the log.
         cluster_by: the columns by which it is clustered.
     """
 
-    actions: Sequence[str]
+    actions: Sequence[Mapping[str, Any]]
     cluster_by: Sequence[str]
 
 
@@ -406,14 +406,14 @@ class DeltaTransaction:
         if cluster_by:
             action["configuration"] = {**metadata["configuration"], **_CLUSTERED}
         self._transaction.updateMetadataForNewTable(java.action.fromJson(json.dumps({"metaData": action})))
-        actions = []
+        actions: list[Mapping[str, Any]] = []
         if cluster_by:
             schema = json.loads(self._transaction.metadata().schemaString())
             columns = [[_name_in_files(schema, name)] for name in cluster_by]
             named = {"clusteringColumns": columns, "domainName": _CLUSTERING}
             text = json.dumps(named, separators=(",", ":"))
             domain = {"domain": _CLUSTERING, "configuration": text, "removed": False}
-            actions.append(json.dumps({"domainMetadata": domain}))
+            actions.append({"domainMetadata": domain})
         self._new = _NewTable(actions, cluster_by)
 
     def has(self, mark: CommitMark) -> bool:
@@ -494,10 +494,13 @@ class DeltaTransaction:
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
         of_new = [] if self._new is None else self._new.actions
         operation = java.streaming_update(java.append, mark.query, mark.version, java.option(mark.metadata))
-        self._register(_metrics_of([json.loads(action) for action in actions]))
-        self._commit([*of_new, json.dumps({"txn": txn}), *actions], operation, mark)
+        given = [json.loads(action) for action in actions]
+        self._register(_metrics_of(given))
+        self._commit([*of_new, {"txn": txn}, *given], operation, mark)
 
-    def _commit(self, actions: Iterable[str], operation: Any, mark: CommitMark | None = None) -> None:
+    def _commit(
+        self, actions: Iterable[Mapping[str, Any]], operation: Any, mark: CommitMark | None = None
+    ) -> None:
         listed, state = self._java.actions(actions), None
         interval = self._leave_out_checkpoint()
         if self._new is not None:
