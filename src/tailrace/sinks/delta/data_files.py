@@ -70,14 +70,16 @@ def in_tasks(
 
 def columns_in(path: str, columns: pa.Schema) -> pa.Table:
     """Columns of a file of changes or of data; those are null that it does not have."""
-    rows = _read(path, columns.names)
-    arrays = [
-        rows.column(column.name).cast(column.type)
-        if column.name in rows.schema.names
-        else pa.nulls(rows.num_rows, column.type)
-        for column in columns
+    return pa.table(_present(_read(path, columns.names), columns), schema=columns)
+
+
+def _present(rows: pa.Table | pa.RecordBatch, columns: pa.Schema) -> list[pa.Array | pa.ChunkedArray]:
+    """The columns of rows in these types; those are null that the rows do not have."""
+    names = set(rows.schema.names)
+    return [
+        rows.column(c.name).cast(c.type) if c.name in names else pa.nulls(rows.num_rows, c.type)
+        for c in columns
     ]
-    return pa.table(arrays, schema=columns)
 
 
 def _read(path: str, columns: Sequence[str]) -> pa.Table:
@@ -106,11 +108,7 @@ def rows_at(path: str, numbers: np.ndarray, columns: pa.Schema) -> Iterator[pa.R
                 low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
                 rows = batch.take(pa.array(numbers[low:high] - first))
                 first += batch.num_rows
-                arrays = [
-                    rows.column(c.name).cast(c.type) if c.name in names else pa.nulls(rows.num_rows, c.type)
-                    for c in columns
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+                yield pa.RecordBatch.from_arrays(_present(rows, columns), schema=columns)
             first = end
 
 
@@ -170,16 +168,22 @@ def removed(file: Mapping[str, Any]) -> str:
 # ---- tiny files --------------------------------------------------------------------------------------
 
 
-def tiny_files(
+def without_tiny(
     files: Sequence[dict[str, Any]], columns: pa.Schema, table: DeltaTable
-) -> list[dict[str, Any]]:
-    """The data files whose rows are to go into a new file; none unless there are many small ones.
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The data files whose rows are to go into a new file, none unless many are small; the others.
 
     Args:
         files: the table's `add` actions.
         columns: all columns of the table.
         table: the table.
     """
+    tiny = _tiny(files, columns, table)
+    put_together = {file["path"] for file in tiny}
+    return tiny, [file for file in files if file["path"] not in put_together]
+
+
+def _tiny(files: Sequence[dict[str, Any]], columns: pa.Schema, table: DeltaTable) -> list[dict[str, Any]]:
     tiny = [file for file in files if file["size"] <= _TINY_BYTES and not file.get("tags")]
     if len(tiny) < _MANY or table.tracks_rows():
         return []

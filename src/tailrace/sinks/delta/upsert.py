@@ -35,8 +35,8 @@ from tailrace.sinks.delta.data_files import (
     may_hold,
     removed,
     rows_at,
-    tiny_files,
     with_deleted,
+    without_tiny,
 )
 from tailrace.sinks.delta.table import DeltaTable, path_of
 from tailrace.sinks.delta.transaction import CommitMark
@@ -72,11 +72,9 @@ def upsert(
         return 0.0
     schema = pa.schema([*(columns.field(name) for name in key), *MERGE_FIELDS])
     last = last_changes((columns_in(path, schema) for path in changes), key)
-    files = transaction.files()
-    tiny = tiny_files(files, columns, table)
-    put_together = {file["path"] for file in tiny}
-    others = [f for f in files if f["path"] not in put_together and may_hold(f, last.keys, key[0])]
-    actions = [*_deleted(table, others, last.keys, scratch), *map(removed, tiny)]
+    tiny, others = without_tiny(transaction.files(), columns, table)
+    held = [file for file in others if may_hold(file, last.keys, key[0])]
+    actions = [*_deleted(table, held, last.keys, scratch), *map(removed, tiny)]
     left = chain.from_iterable(_left(file, last.keys, columns, table.path) for file in tiny)
     added = _added(table, changes, last, columns, left)
     begun = time.perf_counter()

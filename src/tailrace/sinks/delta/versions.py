@@ -41,8 +41,8 @@ from tailrace.sinks.delta.data_files import (
     may_hold,
     removed,
     rows_at,
-    tiny_files,
     with_deleted,
+    without_tiny,
 )
 from tailrace.sinks.delta.table import DeltaTable, path_of
 from tailrace.sinks.delta.transaction import CommitMark
@@ -87,10 +87,7 @@ def add_versions(
         transaction.require_columns(state)  # ended versions keep the values of all columns
     plan = _planned(changes, pa.schema([columns.field(name) for name in key]))
     fields, root = pa.schema([*columns, *VERSION_FIELDS]), table.path
-    files = transaction.files()
-    tiny = tiny_files(files, fields, table)
-    put_together = {file["path"] for file in tiny}
-    others = (file for file in files if file["path"] not in put_together)
+    tiny, others = without_tiny(transaction.files(), fields, table)
     work = [
         [_work_on(file, whole=True) for file in tiny],
         [_work_on(file) for file in others if _may_change(file, plan.changed, key[0])],
