@@ -4,19 +4,17 @@
 divided by the number of batches:
 
     empty   only a table that is not captured changes; there is a batch each 10 s then, to note the position
-    small   each transaction changes the row of every table; batches follow each other without a pause
+    small   the row of every table changes again and again, in transactions of their own; batches follow each
+            other without a pause
 
 The first seconds of each do not count.
 """
 
 from __future__ import annotations
 
-import argparse
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -26,14 +24,13 @@ from bench import data
 from bench.pipelines import command, pipeline_file
 from bench.processes import Sampler
 from bench.report import Figure
-from bench.servers import Server, running
-from bench.small_tables import made_tables
-from bench.targets import show_judged
+from bench.servers import Server
+from bench.small_tables import made_tables, of_counts, repeated
 
 #: How many tables, one run each.
 COUNTS = (1, 20, 200)
 _WARM_UP_S, _COUNTED_S = 20.0, 20.0
-#: The pause between two transactions, seconds.
+#: The pause between two rounds of changes, seconds.
 _PAUSE_S = 0.05
 
 
@@ -91,38 +88,17 @@ def _batches(checkpoint: Path) -> int:
 
 @contextmanager
 def _changing(server: Server, statements: list[str]) -> Iterator[None]:
-    """One transaction after the other, with these statements."""
-    ended = threading.Event()
-
-    def change() -> None:
-        with closing(server.connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(f"USE {data.DATABASE}")
-            while not ended.wait(_PAUSE_S):
-                for statement in statements:
-                    cursor.execute(statement)
-                connection.commit()
-
-    thread = threading.Thread(target=change, daemon=True)
-    thread.start()
-    try:
+    """These statements again and again, each in a transaction of its own."""
+    with (
+        closing(server.connect()) as connection,
+        repeated(lambda: data.execute(connection, *statements), _PAUSE_S),
+    ):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def main() -> int:
     """Measure and print; 1 if a target is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.batches", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("tables", type=int, nargs="*", default=COUNTS)
-    given = parser.parse_args()
-    with running(None) as server, tempfile.TemporaryDirectory() as place:
-        with closing(server.connect()) as connection:
-            data.prepare(connection)
-        return show_judged(
-            figure for tables in given.tables for figure in measure(server, Path(place), tables)
-        )
+    return of_counts("batches", __doc__, COUNTS, measure)
 
 
 if __name__ == "__main__":

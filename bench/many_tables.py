@@ -9,27 +9,23 @@ printed. Memory is the largest resident set of a process of each role.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
-from bench import data
 from bench.pipelines import command, pipeline_file
 from bench.processes import Sampler
 from bench.report import Figure
-from bench.servers import Server, running
-from bench.small_tables import change_each, made_tables
-from bench.targets import show_judged
+from bench.servers import Server
+from bench.small_tables import change_each, made_tables, of_counts, repeated
 
 #: How many tables, one run each.
 COUNTS = (1000, 10_000)
+#: The pause between two changes while a pipeline starts, seconds.
+_PAUSE_S = 0.2
 
 
 def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
@@ -61,7 +57,7 @@ def _start(server: Server, file: Path, tables: int) -> Figure:
     begun = time.perf_counter()
     with subprocess.Popen(command(file), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        with Sampler([process.pid]) as sampler, _changing(server):
+        with Sampler([process.pid]) as sampler, repeated(lambda: change_each(server, 1), _PAUSE_S):
             first = next((line for line in process.stdout if "batch " in line), None)
             seconds = time.perf_counter() - begun
         process.send_signal(signal.SIGTERM)
@@ -93,36 +89,9 @@ def _figure(tables: int, what: str, seconds: float, sampler: Sampler) -> Figure:
     )
 
 
-@contextmanager
-def _changing(server: Server) -> Iterator[None]:
-    """One of the tables has a change each 0.2 s."""
-    ended = threading.Event()
-
-    def change() -> None:
-        while not ended.wait(0.2):
-            change_each(server, 1)
-
-    thread = threading.Thread(target=change, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def main() -> int:
     """Measure and print; 1 if a target is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.many_tables", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("tables", type=int, nargs="*", default=COUNTS)
-    given = parser.parse_args()
-    with running(None) as server, tempfile.TemporaryDirectory() as place:
-        with closing(server.connect()) as connection:
-            data.prepare(connection)
-        return show_judged(
-            figure for tables in given.tables for figure in measure(server, Path(place), tables)
-        )
+    return of_counts("many_tables", __doc__, COUNTS, measure)
 
 
 if __name__ == "__main__":

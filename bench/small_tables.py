@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from bench.report import Figure
 from bench.servers import Server, running
 from bench.starts import timed
 from bench.targets import show_judged
+
+#: How many tables, one run each.
+COUNTS = (100, 1000)
 
 
 def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
@@ -40,15 +44,35 @@ def measure(server: Server, place: Path, tables: int) -> Iterator[Figure]:
 
 def main() -> int:
     """Measure and print; 1 if a target is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.small_tables", description=__doc__)
+    return of_counts("small_tables", __doc__, COUNTS, measure)
+
+
+def of_counts(
+    module: str,
+    about: str | None,
+    counts: Sequence[int],
+    measured: Callable[[Server, Path, int], Iterator[Figure]],
+) -> int:
+    """The main function of a module that measures numbers of tables: those of the command line, or `counts`.
+
+    Args:
+        module: its name.
+        about: what it says of itself.
+        counts: the default.
+        measured: gives the figures of a server, a directory and a number of tables.
+
+    Returns:
+        The exit code: 1 if a target is missed.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{module}", description=about)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("tables", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("tables", type=int, nargs="*", default=counts)
     given = parser.parse_args()
     with running(None) as server, tempfile.TemporaryDirectory() as place:
         with closing(server.connect()) as connection:
             data.prepare(connection)
         return show_judged(
-            figure for tables in given.tables for figure in measure(server, Path(place), tables)
+            figure for tables in given.tables for figure in measured(server, Path(place), tables)
         )
 
 
@@ -66,6 +90,24 @@ def made_tables(server: Server, tables: int) -> Iterator[None]:
     yield
     with closing(server.connect()) as connection:
         data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
+
+
+@contextmanager
+def repeated(work: Callable[[], None], pause_s: float) -> Iterator[None]:
+    """A thread does this again and again, with a pause before each time."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(pause_s):
+            work()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def change_each(server: Server, tables: int) -> None:
