@@ -10,7 +10,7 @@ loaded from it, so a directory that another user owns or may write to is rejecte
     templates/                initialised data directories, copied for each new server
     run/<name>/               one server: server.json, log, data
     delta-<version>/ ...      jars
-    classes/                  archives of a JVM's classes
+    classes/                  archives of a JVM's classes, and classes of our own
     kernels/<digest>/         libraries of a checkout's kernels
     python/<digest>/          the script that starts a local Spark's Python processes
     log/                      logs of pipelines without a local checkpoint

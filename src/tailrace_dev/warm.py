@@ -56,6 +56,7 @@ def _jars() -> None:
 
 
 def _classes() -> None:
+    import_module("tailrace.spark.local_files").jar()
     import_module("tailrace.spark.class_archive").make_archive()
 
 

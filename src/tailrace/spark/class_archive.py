@@ -61,9 +61,13 @@ def make_archive() -> None:
 
 def _dump(path: Path, scratch: Path) -> None:
     """Let a JVM do the work of a pipeline and archive its classes when it exits."""
-    from tailrace.spark.session import spark_session, stop_session  # noqa: PLC0415 - loads much
+    from tailrace.spark.session import RAW_LOCAL_FILES, spark_session, stop_session  # noqa: PLC0415 - loads much
 
-    extra = {"spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={path}"}
+    # a JVM with more on its class path can use the archive, one with less cannot
+    extra = {
+        "spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={path}",
+        **RAW_LOCAL_FILES,
+    }
     session = spark_session("classes", delta=True, log_file=scratch / "log", extra_conf=extra)
     _work(session, str(scratch))
     stop_session(session, _TIMEOUT_S)

@@ -28,7 +28,7 @@ from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.java import require_java
 from tailrace.machine import cores, memory_bytes
-from tailrace.spark import RELEASE, RELEASES, fork_server, launch, log_records, object_stores
+from tailrace.spark import RELEASE, RELEASES, fork_server, launch, local_files, log_records, object_stores
 from tailrace.spark.archive import archive_options
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.daemon import PRELOAD
@@ -100,8 +100,9 @@ _LOCAL_LOG_STORE, _LOG_STORE = "spark.delta.logStore.file.impl", "spark.delta.lo
 
 #: Without files `.crc`, which double the number of files that a batch's commit writes to a local disk. Not
 #: where object stores are written: their connectors keep blocks in local files and accept no other class.
-#: Nor on YARN, whose client asks for the scheme that this class does not have.
-_RAW_LOCAL_FILES: dict[str, str] = {
+#: Nor on YARN, whose client asks for the scheme that this class does not have. A Spark in one JVM has a
+#: faster class (`local_files`).
+RAW_LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # The default, by FileContext, asks for each file that it renames whether it is a link: a process each
@@ -266,8 +267,11 @@ def begin_session(
         conf |= object_stores.S3_CONF
         jars += cached_jars(*object_stores.s3_jars(RELEASE))
     if all(map(is_local, paths)) and master != _YARN:
-        conf |= _RAW_LOCAL_FILES
+        conf |= RAW_LOCAL_FILES
+        if is_local_master(master) and not launch.is_running():
+            conf |= local_files.settings()
     conf |= _resolved(given)
+    environment |= local_files.environment(conf)
     if _LOG_STORE in conf:
         conf.pop(_LOCAL_LOG_STORE, None)
     if jars:

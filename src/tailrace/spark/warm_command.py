@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from tailrace.spark import RELEASE
+from tailrace.spark import RELEASE, local_files
 from tailrace.spark.class_archive import make_archive
 from tailrace.spark.jars import cached_jars
 from tailrace.spark.object_stores import s3_jars
@@ -29,5 +29,6 @@ def warm() -> None:
 _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("Delta's jars are in the cache", prefetch_jars),
     ("those of S3 too", lambda: cached_jars(*s3_jars(RELEASE))),
+    ("the classes that write local files are compiled", local_files.jar),
     ("Spark's classes are archived", make_archive),
 )
