@@ -28,6 +28,7 @@ from bench.report import Figure, show
 from bench.servers import Server, running
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.session import spark_session
+from tailrace.spark.unread import cells_in
 from tests.support.spark_cluster import Cluster
 
 #: Workers, one cluster each.
@@ -74,7 +75,7 @@ def _snapshot(
     shares: Counter[str] = Counter()
 
     def write(frame: DataFrame, _: int) -> None:
-        counted = map_in_arrow(frame.select("changes"), _by_executor, "executor string, changes bigint")
+        counted = map_in_arrow(frame, _by_executor, "executor string, changes bigint")
         for row in counted.groupBy("executor").agg(f.sum("changes").alias("changes")).collect():
             shares[row["executor"]] += row["changes"]
 
@@ -84,7 +85,7 @@ def _snapshot(
 
 def _by_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     executor = os.environ["SPARK_EXECUTOR_DIRS"]  # each has its own
-    for batch in batches:
+    for batch in cells_in(batches, ["changes"]):
         yield pa.RecordBatch.from_pydict(
             {"executor": [executor], "changes": pa.array([pc.sum(batch.column(0)).as_py()], pa.int64())}
         )

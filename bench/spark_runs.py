@@ -21,7 +21,9 @@ from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
 from bench.servers import Server, running
 from tailrace.sinks.base import CellBatch, Sink, StreamId
+from tailrace.spark.jvm import register_source
 from tailrace.spark.session import local_master, spark_session
+from tailrace.spark.source import PipelineSource
 
 TASKS = 2
 _CONF = {
@@ -121,8 +123,9 @@ def tailrace(spark: SparkSession, options: Mapping[str, str]) -> Run:
 def into(
     spark: SparkSession, options: Mapping[str, str], write: Callable[[DataFrame, int], None], checkpoint: Path
 ) -> Run:
-    """What there is to be read from `checkpoint` on, given to `write` by batches."""
-    frame = spark.readStream.format("tailrace").options(**options).load()
+    """What there is to be read from `checkpoint` on, given to `write` by batches, as a pipeline reads it."""
+    register_source(spark, PipelineSource)
+    frame = spark.readStream.format(PipelineSource.name()).options(**options).load()
     with Sampler(processes(spark)) as sampler:
         begin = time.perf_counter()
         writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
@@ -142,12 +145,15 @@ def into_sink(
 ) -> Run:
     """The same, written by a sink; `stream`: the one that it goes on with, None: a new one."""
     own = stream or StreamId("bench", uuid.uuid4().hex)
+    rows = 0
 
     def write(frame: DataFrame, number: int) -> None:
+        nonlocal rows
         with closing(CellBatch(own, number, frame, None)) as batch:
-            sink.write(batch)
+            rows += sum(written.snapshot_rows + written.changes for written in sink.write(batch))
 
-    return into(spark, options, write, checkpoint)
+    run = into(spark, options, write, checkpoint)
+    return replace(run, rows=rows)
 
 
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:

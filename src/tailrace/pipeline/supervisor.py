@@ -71,6 +71,7 @@ from tailrace.spark.requests import requests_path
 from tailrace.spark.source import PipelineSource, PipelineSourceUntilNow
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 from tailrace.spark.trouble import trouble_path
+from tailrace.spark.unread import read
 
 #: Classes of causes in the JVM: a process or connection was lost.
 _TRANSIENT = frozenset(
@@ -301,11 +302,11 @@ class BatchGate:
         if self._transform.does_nothing:
             yield frame
             return
-        frame.persist()
+        cells = read(frame).persist()
         try:
-            yield self._transform(frame)
+            yield self._transform(cells)
         finally:
-            frame.unpersist()
+            cells.unpersist()
 
     def is_recorded(self) -> bool:
         """Whether Spark has recorded the last batch written, if any, as done."""

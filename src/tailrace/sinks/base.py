@@ -70,6 +70,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.timings import READ, Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch, table_batches
+from tailrace.spark.unread import columns_of, read
 
 #: The starting positions of streams whose targets hold whole tables.
 WHOLE = frozenset({"initial", "snapshot"})
@@ -146,7 +147,8 @@ class CellBatch:
     Args:
         stream: the stream.
         id: Spark's number of the batch.
-        once: the cells, for a single action: unless they are cached, each action reads the source again.
+        once: the cells, for a single action: unless they are cached, each action reads the source again. Or
+            splits in their place, which the action's tasks read: see `columns_once`.
         end: the stream offset at the batch's end, None if it is unknown; without the tables left out.
         left_out: the parked tables (`database.table`): nothing is to be done with their targets.
         written_tables: the tables that the stream has written; None: unknown.
@@ -249,7 +251,11 @@ class CellBatch:
     @cached_property
     def frame(self) -> DataFrame:
         """The cells, cached until `close`."""
-        return self.once if self.once.is_cached else self.once.persist()
+        return self.once if self.once.is_cached else read(self.once).persist()
+
+    def columns_once(self, *names: str) -> DataFrame:
+        """Columns of the cells, for a single action, whose tasks call `cells_in` (or `changes_of`)."""
+        return columns_of(self.once, *names)
 
     @cached_property
     def table_batches(self) -> list[TableBatch]:
@@ -259,8 +265,9 @@ class CellBatch:
 
     def close(self) -> None:
         """Release the cached cells, when the batch is written or has failed."""
-        if self.once.is_cached:
-            self.once.unpersist()
+        cells = self.__dict__.get("frame", self.once)
+        if cells.is_cached:
+            cells.unpersist()
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class FileSink:
                 for key, schema in schemas.items()
             }
             yield stage(
-                batch.once.select("cell"),
+                batch.columns_once("cell"),
                 recipes,
                 lambda key, files: _StagedFiles([f"{directory}/{file.name}" for file in files], columns[key]),
             )

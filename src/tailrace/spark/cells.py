@@ -16,6 +16,7 @@ from tailrace.model.cell import decode_cell, table_of_head
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.spark.jvm import map_in_arrow
+from tailrace.spark.unread import cells_in
 
 #: Rows of one Arrow batch sent to the JVM; larger batches are slower.
 _ROWS_PER_BATCH = 8192
@@ -93,8 +94,8 @@ def _with_nulls_of(schema: TableSchema, others: Iterable[TableSchema]) -> TableS
 
 
 def changes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ChangeBatch]:
-    """Decode a task's cells (one column `cell`)."""
-    for batch in batches:
+    """Decode a task's cells (one column `cell`), or read them (`unread`)."""
+    for batch in cells_in(batches, ["cell"]):
         for cell in batch.column(0):
             yield decode_cell(cell.as_buffer())
 

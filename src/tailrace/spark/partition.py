@@ -62,6 +62,20 @@ def partitions_of(
     return [SplitPartition(group, sample) for group in (*((split,) for split in alone), *shared)]
 
 
+def read_partition(
+    partition: SplitPartition, options: SourceOptions, layout: RowLayout
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a stream's partition.
+
+    Args:
+        partition: the partition.
+        options: the stream's options.
+        layout: converts changes to rows.
+    """
+    for split in partition.splits:
+        yield from read_split(split, options, layout, follows=True, sample=partition.sample)
+
+
 def read_split(
     split: Split, options: SourceOptions, layout: RowLayout, *, follows: bool, sample: Wanted | None = None
 ) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.config.options import SourceOptions, parse_options
@@ -18,6 +19,7 @@ from tailrace.spark.log_records import follow_settings
 from tailrace.spark.requested_schema import as_requested, schema_of
 from tailrace.spark.row_layouts import RowLayout, row_layout
 from tailrace.spark.stream_reader import TailraceStreamReader
+from tailrace.spark.unread import UNREAD_SCHEMA
 from tailrace.spark.user_errors import in_short
 
 #: Begins the names of a table's options when CREATE TABLE asks for its columns.
@@ -29,6 +31,8 @@ class TailraceDataSource(DataSource):
 
     #: Whether the process that runs the stream compares tables with their targets (`verify.schedule`).
     compares = False
+    #: Whether Spark gets splits in place of cells (`unread`).
+    leaves_unread = False
     #: Whether the stream ends at what is committed when it starts, without a trigger that says so.
     reads_until_now = False
 
@@ -40,7 +44,8 @@ class TailraceDataSource(DataSource):
     @in_short
     def schema(self) -> StructType:
         """The schema of the rows in the selected shape."""
-        return schema_of(self._stream()[1])
+        layout = self._stream()[1]
+        return from_arrow_schema(UNREAD_SCHEMA) if self.leaves_unread else schema_of(layout)
 
     @in_short
     def reader(self, schema: StructType) -> TailraceReader:
@@ -60,11 +65,13 @@ class TailraceDataSource(DataSource):
         """The reader of the stream."""
         follow_settings()
         options, layout = self._stream()
-        layout = as_requested(layout, schema)
+        if not self.leaves_unread:
+            layout = as_requested(layout, schema)
+        given = {"compares": self.compares, "leaves_unread": self.leaves_unread}
         if IS_LIMITED:
             from tailrace.spark.limited_reader import LimitedReader  # noqa: PLC0415 - needs Spark 4.2
 
-            return LimitedReader(options, layout, compares=self.compares)
+            return LimitedReader(options, layout, **given)
         if options.checkpoint_path is None:
             raise ConfigError(
                 "option `checkpointPath` is missing",
@@ -74,7 +81,7 @@ class TailraceDataSource(DataSource):
             )
         from tailrace.spark.remembering_reader import RememberingReader  # noqa: PLC0415 - a version's own
 
-        reader = RememberingReader(options, layout, compares=self.compares)
+        reader = RememberingReader(options, layout, **given)
         reader.reads_until_now = self.reads_until_now
         return reader
 
@@ -118,6 +125,7 @@ class PipelineSource(TailraceDataSource):
     """
 
     compares = True
+    leaves_unread = True
 
     @classmethod
     def name(cls) -> str:

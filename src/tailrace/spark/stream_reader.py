@@ -24,11 +24,12 @@ from tailrace.failpoints import failpoint
 from tailrace.machine import cores
 from tailrace.sources import registry
 from tailrace.spark.live_sample import SampleWatch, Wanted
-from tailrace.spark.partition import SplitPartition, partitions_of, read_split
+from tailrace.spark.partition import SplitPartition, partitions_of, read_partition
 from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout
 from tailrace.spark.same_stream import require_same, with_shape
 from tailrace.spark.trouble import note_trouble
+from tailrace.spark.unread import unread_row
 from tailrace.spark.user_errors import in_short
 
 
@@ -39,12 +40,16 @@ class TailraceStreamReader(DataSourceStreamReader):
         options: the stream's options.
         layout: converts changes to rows.
         compares: whether the process that runs the stream compares tables with their targets.
+        leaves_unread: whether tasks yield splits in place of cells (`unread`).
     """
 
-    def __init__(self, options: SourceOptions, layout: RowLayout, *, compares: bool) -> None:
+    def __init__(
+        self, options: SourceOptions, layout: RowLayout, *, compares: bool, leaves_unread: bool = False
+    ) -> None:
         self._options = options
         self._layout = layout
         self._compares = compares
+        self._leaves_unread = leaves_unread
         self._enumerator: Enumerator | None = None
         #: The end of the newest batch.
         self._end: StreamOffset | None = None
@@ -93,11 +98,13 @@ class TailraceStreamReader(DataSourceStreamReader):
 
     @in_short
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split."""
+        """The rows of a partition."""
         assert isinstance(partition, SplitPartition)
+        if self._leaves_unread:
+            yield unread_row(partition, self._options)
+            return
         note_trouble()
-        for split in partition.splits:
-            yield from read_split(split, self._options, self._layout, follows=True, sample=partition.sample)
+        yield from read_partition(partition, self._options, self._layout)
 
     # ---- private ----
 

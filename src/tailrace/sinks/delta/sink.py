@@ -216,7 +216,7 @@ class DeltaSink:
             recipes = {
                 key: tables.of(s.id).recipe(key[1], s, columns[key], directory) for key, s in schemas.items()
             }
-            cells = batch.once.select("cell")
+            cells = batch.columns_once("cell")
             yield stage(cells, recipes, lambda key, files: StagedFiles(directory, files, columns[key]))
 
     def _write_found(self, batch: CellBatch, tables: _Tables) -> tuple[list[Written], bool]:

@@ -119,7 +119,7 @@ class DuckSink:
         for key, schema in schemas.items():
             unpack, fields = self._rows(key[1], merged_schema("", [schema]), schema.key)
             recipes[key] = Recipe(schema, unpack, partial(rolling, fields, directory))
-        yield stage(batch.once.select("cell"), recipes, lambda _, files: _paths(directory, files))
+        yield stage(batch.columns_once("cell"), recipes, lambda _, files: _paths(directory, files))
 
     def _write_found(self, batch: CellBatch, directory: str) -> list[Written]:
         files: dict[tuple[str, str], list[str]] = {}

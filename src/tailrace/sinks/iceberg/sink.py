@@ -199,7 +199,7 @@ class IcebergSink:
         """Stage the rows of a batch that is expected to hold `schemas`."""
         layouts = {key: self._layouts[self._router.target(schema.id)] for key, schema in schemas.items()}
         recipes = {key: layouts[key].recipe(key[1], schema) for key, schema in schemas.items()}
-        cells = batch.once.select("cell")
+        cells = batch.columns_once("cell")
         staged = stage(cells, recipes, lambda key, paths: _StagedFiles(layouts[key], paths))
         try:
             yield staged

@@ -106,7 +106,7 @@ class KafkaBatch:
             return
         texts = frozenset(self.shares.keyed(schema).text for schema in expected)
         share = replace(share, schemas=texts)
-        cells = self.batch.once.select("min_seq", "cell")
+        cells = self.batch.columns_once("min_seq", "cell")
         in_one_task = self.writers == 1 and self._in_one_task
         reports = run_writers(cells, share, self.missing, in_one_task=in_one_task)
         if in_one_task and not reports.is_complete:

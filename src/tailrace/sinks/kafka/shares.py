@@ -18,6 +18,7 @@ from tailrace.sinks.kafka.markers import Marker
 from tailrace.sinks.kafka.skipped import DEFAULT, SkippedOperations
 from tailrace.sinks.kafka.truncations import parted
 from tailrace.sinks.messages.shares import STOP, cut, share_row, writers_of
+from tailrace.spark.unread import cells_in
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def whole_batch(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tup
     They must if there is a schema that is not expected, or if a table's cells are not in order.
     """
     last: dict[str, str] = {}
-    for rows in batches:
+    for rows in cells_in(batches, ["min_seq", "cell"]):
         for seq, cell in zip(rows.column(0).to_pylist(), rows.column(1), strict=True):
             given = decode_cell(cell.as_buffer())
             with concerning(given.table.id, sink=True):
@@ -109,7 +110,7 @@ def whole_batch(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tup
 
 def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of (min_seq, cell) as rows of SHARES."""
-    for rows in batches:
+    for rows in cells_in(batches, ["min_seq", "cell"]):
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             given = decode_cell(cell.as_buffer())
             with concerning(given.table.id, sink=True):

@@ -247,9 +247,8 @@ class _Batch:
         def write(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return write_share(share, rows)
 
-        frame = self.batch.once if is_whole else self.batch.frame
+        columns = "min_seq", "cell"
+        cells = self.batch.columns_once(*columns) if is_whole else self.batch.frame.select(*columns)
         missing = range(share.writers)
         is_cut = share.writers > 1 or share.schemas is not None
-        return job.run_writers(
-            frame.select("min_seq", "cell"), cut if is_cut else None, write, share.writers, missing
-        )
+        return job.run_writers(cells, cut if is_cut else None, write, share.writers, missing)

@@ -27,6 +27,7 @@ from tailrace.sinks.messages.outgoing import MessageMaker, owned
 from tailrace.sinks.messages.reports import failed_report, written_report
 from tailrace.sinks.messages.shares import STOP, cut, owned_by, share_row
 from tailrace.sinks.messages.turns import Turns, of_shares
+from tailrace.spark.unread import cells_in
 
 
 class MessageChannel(Protocol):
@@ -103,7 +104,7 @@ class MessageShare:
 
 def cut_share(share: MessageShare, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of (min_seq, cell) as rows of `shares.SHARES`."""
-    for rows in batches:
+    for rows in cells_in(batches, ["min_seq", "cell"]):
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             batch = decode_cell(cell.as_buffer())
             if not share.expects(batch):

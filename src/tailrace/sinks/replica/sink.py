@@ -192,7 +192,7 @@ class ReplicaSink:
             return
         staging = TableStaging(batch.stream.query, dry_run=False) if self._is_whole else None
         task_input = TaskInput(attempt, routes, {}, staging)
-        yield run_pass(batch.once.select("cell"), task_input, logged, self._settings.parallelism)
+        yield run_pass(batch.columns_once("cell"), task_input, logged, self._settings.parallelism)
 
     def _attempt_as_expected(
         self, batch: CellBatch, schemas: Mapping[str, TableSchema], routes: Mapping[str, str]
