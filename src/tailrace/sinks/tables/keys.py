@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 _ROW, _OTHER, _POSITION, _KNOWN = "_tailrace_row", "_tailrace_other", "_tailrace_position", "_tailrace_known_"
 #: A row's position among several files: the file's number, then the row's number in these lower bits.
 _ROW_BITS = 32
+#: Integers lie close together where their range is at most so many times their number.
+_DENSE = 8
 
 
 def last_of_each_key(keys: Sequence[pa.Array]) -> pa.Array:
@@ -168,14 +170,14 @@ def last_changes(files: Iterable[pa.Table], key: Sequence[str]) -> LastChanges:
     for number, file in enumerate(files):
         positions = np.arange(file.num_rows) + (number << _ROW_BITS)
         numbered.append(file.append_column(_POSITION, pa.array(positions)))
-    table = pa.concat_tables(numbered).sort_by("_seq")
+    table = _sorted(pa.concat_tables(numbered), "_seq")
     lacks = lacking(table.column("_absent")) if "_absent" in table.column_names else {}
     last, known = _last_of_each_key([table.column(name).combine_chunks() for name in key], lacks)
     at = table.column(_POSITION)
     table = table.select([*key, "_op", _POSITION]).take(last)
     for name, numbers in known.items():
         table = table.append_column(_KNOWN + name, at.take(numbers))
-    table = table.sort_by(_POSITION)
+    table = _sorted(table, _POSITION)
     ends = np.searchsorted(table.column(_POSITION).to_numpy(), np.arange(len(numbered) + 1) << _ROW_BITS)
     by_file = [table.slice(a, b - a) for a, b in itertools.pairwise(ends)]
     return LastChanges(
@@ -207,6 +209,13 @@ def values_at(
     return pa.chunked_array(chunks, type_).take(pa.array(taken, mask=taken < 0))
 
 
+def _sorted(table: pa.Table, name: str) -> pa.Table:
+    """The rows by a column, ascending; one reader's changes are so already."""
+    values = table.column(name)
+    in_order = pc.less_equal(values.slice(0, max(len(values) - 1, 0)), values.slice(1))
+    return table if pc.all(in_order).as_py() is not False else table.sort_by(name)
+
+
 def _rows(positions: pa.ChunkedArray) -> pa.Array:
     """The numbers of rows in their files."""
     return pc.bit_wise_and(positions, (1 << _ROW_BITS) - 1).combine_chunks()
@@ -222,10 +231,42 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table) -> pa.Array:
         rows: the key's columns.
         keys: the same columns.
     """
+    bounds = _bounds(rows)
+    if bounds is not None:
+        keys = _within(keys, bounds)
+        if rows.num_columns == 1 and bounds[1] - bounds[0] < _DENSE * (rows.num_rows + keys.num_rows):
+            return _rows_of_numbers(rows.column(0), keys.column(0), bounds)
     found = _numbered(rows, _ROW).join(
         _comparable(keys), keys=keys.column_names, join_type="left semi", use_threads=False
     )
     return found.column(_ROW).combine_chunks().sort()
+
+
+def _rows_of_numbers(rows: pa.ChunkedArray, keys: pa.ChunkedArray, bounds: tuple[int, int]) -> pa.Array:
+    """The same for one column of integers that lie close together: a table with a bit for each."""
+    low, high = bounds
+    widest = pa.uint64() if pa.types.is_uint64(rows.type) else pa.int64()  # in which differences fit
+    wanted = np.zeros(high - low + 2, bool)  # the last one is for null, which is equal to nothing
+    first = pa.scalar(low, widest)
+    wanted[pc.subtract(keys.drop_null().cast(widest), first).to_numpy()] = True
+    places = pc.fill_null(pc.subtract(rows.cast(widest), first), high - low + 1)
+    return pa.array(np.flatnonzero(wanted[places.to_numpy()]))
+
+
+def _bounds(rows: pa.Table) -> tuple[int, int] | None:
+    """The least and greatest value of the first column; None if it has no integers."""
+    column = rows.column(0)
+    if not pa.types.is_integer(column.type):
+        return None
+    found = pc.min_max(column).as_py()
+    return None if found["min"] is None else (found["min"], found["max"])
+
+
+def _within(keys: pa.Table, bounds: tuple[int, int]) -> pa.Table:
+    """The keys whose first column is within bounds."""
+    first = keys.column(0)
+    low, high = (pa.scalar(bound, first.type) for bound in bounds)
+    return keys.filter(pc.and_(pc.greater_equal(first, low), pc.less_equal(first, high)))
 
 
 def pairs_of_keys(rows: pa.Table, others: pa.Table) -> tuple[pa.Array, pa.Array]:
@@ -235,8 +276,12 @@ def pairs_of_keys(rows: pa.Table, others: pa.Table) -> tuple[pa.Array, pa.Array]
         rows: the key's columns.
         others: the same columns.
     """
+    numbered = _numbered(others, _OTHER)
+    bounds = _bounds(rows)
+    if bounds is not None:
+        numbered = _within(numbered, bounds)
     found = _numbered(rows, _ROW).join(
-        _numbered(others, _OTHER), keys=others.column_names, join_type="inner", use_threads=False
+        numbered, keys=others.column_names, join_type="inner", use_threads=False
     )
     return found.column(_ROW).combine_chunks(), found.column(_OTHER).combine_chunks()
 

@@ -21,6 +21,7 @@ from tailrace.sinks.tables.keys import (
     named,
     numbers_of_keys,
     pairs_of_keys,
+    rows_of_keys,
     values_at,
 )
 
@@ -156,6 +157,40 @@ def test_pairs_of_keys_are_the_rows_with_the_same_key(type_: pa.DataType) -> Non
     left, right = (pa.table({"k": pa.array(values, type_)}) for values in (one, other))
     pairs = pairs_of_keys(left, right)
     assert sorted(zip(*(numbers.to_pylist() for numbers in pairs), strict=True)) == [(0, 2), (3, 0)]
+
+
+#: Values that lie close together, and the ends of their type.
+INTEGERS = {
+    pa.int8(): (-128, -127, 0, 1, 127),
+    pa.int64(): (-(2**63), -3, 0, 1, 2, 3, 2**63 - 1),
+    pa.uint64(): (0, 1, 2, 2**63, 2**64 - 2, 2**64 - 1),
+    pa.string(): ("", "a", "b"),
+}
+
+
+@pytest.mark.parametrize("type_", INTEGERS, ids=str)
+@given(data=st.data())
+def test_rows_of_keys_are_those_with_one_of_them(type_: pa.DataType, data: st.DataObject) -> None:
+    values = st.sampled_from([*INTEGERS[type_], None])
+    two = data.draw(st.booleans())
+    held, wanted = (
+        data.draw(st.lists(st.tuples(values, values if two else st.just(0)), max_size=12, unique=unique))
+        for unique in (False, True)
+    )
+    rows, keys = (
+        pa.table(
+            {
+                "a": pa.chunked_array([pa.array([key[0] for key in listed], type_)]),
+                **({"b": pa.array([key[1] for key in listed], type_)} if two else {}),
+            }
+        )
+        for listed in (held, wanted)
+    )
+    whole = {key for key in wanted if None not in key}
+    assert rows_of_keys(rows, keys).to_pylist() == [at for at, key in enumerate(held) if key in whole]
+    pairs = zip(*(numbers.to_pylist() for numbers in pairs_of_keys(rows, keys)), strict=True)
+    expected = [(at, wanted.index(key)) for at, key in enumerate(held) if key in whole]
+    assert sorted(pairs) == expected
 
 
 @given(
