@@ -170,7 +170,8 @@ def last_changes(files: Iterable[pa.Table], key: Sequence[str]) -> LastChanges:
     for number, file in enumerate(files):
         positions = np.arange(file.num_rows) + (number << _ROW_BITS)
         numbered.append(file.append_column(_POSITION, pa.array(positions)))
-    table = _sorted(pa.concat_tables(numbered), "_seq")
+    by_first = sorted(numbered, key=lambda file: file.column("_seq")[0].as_py() if file.num_rows else "")
+    table = _sorted(pa.concat_tables(by_first), "_seq")
     lacks = lacking(table.column("_absent")) if "_absent" in table.column_names else {}
     last, known = _last_of_each_key([table.column(name).combine_chunks() for name in key], lacks)
     at = table.column(_POSITION)
@@ -210,7 +211,7 @@ def values_at(
 
 
 def _sorted(table: pa.Table, name: str) -> pa.Table:
-    """The rows by a column, ascending; one reader's changes are so already."""
+    """The rows by a column, ascending; the changes of one reader are in order already."""
     values = table.column(name)
     in_order = pc.less_equal(values.slice(0, max(len(values) - 1, 0)), values.slice(1))
     return table if pc.all(in_order).as_py() is not False else table.sort_by(name)
