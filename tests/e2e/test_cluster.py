@@ -146,7 +146,6 @@ def test_busy_cluster_is_said_and_verify_needs_none_of_it(mysql, database, tmp_p
             },
         )
         with Command(run, "run") as holder:
-            holder.wait_for("starting Spark")
             holder.wait_for(" · batch ")
             assert "writing batch 0" in holder.printed() or "starting the stream" in holder.printed()
 
