@@ -25,7 +25,8 @@ from bench.pipelines import command, pipeline_file
 from bench.processes import Sampler
 from bench.report import Figure
 from bench.servers import Server
-from bench.small_tables import made_tables, of_counts, repeated
+from bench.small_tables import made_tables, of_counts
+from tailrace.repetition import repeatedly
 
 #: How many tables, one run each.
 COUNTS = (1, 20, 200)
@@ -91,7 +92,7 @@ def _changing(server: Server, statements: list[str]) -> Iterator[None]:
     """These statements again and again, each in a transaction of its own."""
     with (
         closing(server.connect()) as connection,
-        repeated(lambda: data.execute(connection, *statements), _PAUSE_S),
+        repeatedly(lambda: data.execute(connection, *statements), _PAUSE_S),
     ):
         yield
 

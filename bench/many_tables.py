@@ -20,7 +20,8 @@ from bench.pipelines import command, pipeline_file
 from bench.processes import Sampler
 from bench.report import Figure
 from bench.servers import Server
-from bench.small_tables import change_each, made_tables, of_counts, repeated
+from bench.small_tables import change_each, made_tables, of_counts
+from tailrace.repetition import repeatedly
 
 #: How many tables, one run each.
 COUNTS = (1000, 10_000)
@@ -57,7 +58,7 @@ def _start(server: Server, file: Path, tables: int) -> Figure:
     begun = time.perf_counter()
     with subprocess.Popen(command(file), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        with Sampler([process.pid]) as sampler, repeated(lambda: change_each(server, 1), _PAUSE_S):
+        with Sampler([process.pid]) as sampler, repeatedly(lambda: change_each(server, 1), _PAUSE_S):
             first = next((line for line in process.stdout if "batch " in line), None)
             seconds = time.perf_counter() - begun
         process.send_signal(signal.SIGTERM)

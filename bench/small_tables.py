@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -86,28 +85,9 @@ def made_tables(server: Server, tables: int) -> Iterator[None]:
                 f"CREATE TABLE t{number} (id INT PRIMARY KEY, v VARCHAR(20))",
                 f"INSERT INTO t{number} VALUES (1, 'one')",
             )
-
     yield
     with closing(server.connect()) as connection:
         data.execute(connection, *(f"DROP TABLE t{number}" for number in range(tables)))
-
-
-@contextmanager
-def repeated(work: Callable[[], None], pause_s: float) -> Iterator[None]:
-    """A thread does this again and again, with a pause before each time."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(pause_s):
-            work()
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def change_each(server: Server, tables: int) -> None:

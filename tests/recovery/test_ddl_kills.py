@@ -22,12 +22,12 @@ import pytest
 from tailrace.config.message_sinks import NatsSettings, RedisSettings
 from tailrace.config.rabbitmq import QueueType
 from tailrace.config.sinks import DuckDbSettings, WriteMode
+from tailrace.repetition import repeatedly
 from tests.recovery.test_ddl_fuzz import Place, noted
 from tests.recovery.test_ddl_fuzz_sinks import comparable, without_types
 from tests.recovery.test_versioned_stress import Documents, Log, Rows
 from tests.support.databases import named_rows
 from tests.support.ddl import MySqlTable
-from tests.support.faults import repeatedly
 from tests.support.kills import BACKLOG_S, once
 from tests.support.pipelines import PipelineProcess
 from tests.support.sinks import duckdb, nats, rabbitmq, redis

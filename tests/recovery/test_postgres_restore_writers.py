@@ -19,6 +19,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.postgres_restore import restored
+from tailrace.repetition import repeatedly
 from tailrace.sources.archive.writing import ArchivingLimits
 from tailrace.sources.postgres.archiving import builder, sightings
 from tailrace.sources.postgres.archiving.archiver import WalArchiver
@@ -28,7 +29,7 @@ from tailrace.sources.postgres.replication import incoming
 from tailrace.sources.postgres.replication.archive.segment import WalArchive
 from tailrace_dev.servers.postgres import start_postgres
 from tests.support.archives import archive_wal_to_end
-from tests.support.faults import late_standby, repeatedly
+from tests.support.faults import late_standby
 from tests.support.kills import brought_back
 from tests.support.postgres import options_for
 from tests.support.postgres_history import History

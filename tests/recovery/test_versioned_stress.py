@@ -11,8 +11,8 @@ from decimal import Decimal
 
 import pytest
 
+from tailrace.repetition import repeatedly
 from tests.recovery.test_kill import in_order, source_rows
-from tests.support.faults import repeatedly
 from tests.support.kills import BACKLOG_S, ROWS, SMALL_CHUNKS, TABLES
 from tests.support.pipelines import PipelineProcess
 from tests.support.sinks.clickhouse import target_of as clickhouse_target

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-
-@contextmanager
-def repeatedly(act: Callable[[], None], pause_s: float) -> Iterator[None]:
-    """Repeat an action on a thread of its own."""
-    stopping = threading.Event()
-
-    def loop() -> None:
-        while not stopping.wait(pause_s):
-            act()
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
+from tailrace.repetition import repeatedly
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from tailrace.pipeline.file import load_pipeline
 from tailrace.printable import printable
+from tailrace.repetition import repeatedly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,16 +213,5 @@ def _cluster_watched(spark: SparkSession) -> Iterator[None]:
     from tailrace.pipeline.cluster_watch import LOOK_S, ClusterWatch  # noqa: PLC0415 - see `verify`
 
     watch = ClusterWatch(spark, lambda text: click.echo(printable(text), err=True))
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(LOOK_S):
-            watch.look()
-
-    thread = threading.Thread(target=look, name="cluster", daemon=True)
-    thread.start()
-    try:
+    with repeatedly(watch.look, LOOK_S):
         yield
-    finally:
-        ended.set()
-        thread.join()
