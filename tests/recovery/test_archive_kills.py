@@ -6,8 +6,9 @@ import pytest
 
 from tests.recovery.test_kill import replayed
 from tests.support import postgres as postgres_support
-from tests.support.archives import archive_and_purge, archive_wal_to_end, files
+from tests.support.archives import archive_and_purge, archive_wal_to_end
 from tests.support.exactness import BusyTable, PostgresTable
+from tests.support.logged import files
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS

@@ -22,12 +22,10 @@ from tests.support.archives import (
     ArchiveProcess,
     archive_and_purge,
     archive_to_end,
-    files,
-    purge,
     require_equal,
 )
 from tests.support.engine import Engine, changes_of, options_for, whole_log
-from tests.support.logged import end_of_log
+from tests.support.logged import end_of_log, files, flush_and_purge
 from tests.support.pipelines import PipelineProcess
 from tests.support.replication import catch_up, primary_of, promote, replica_of, share_password
 from tests.support.switch import Switch
@@ -86,7 +84,7 @@ def drained(engine, server, changes):
 
 
 def test_archive_equals_the_log_whatever_the_size_of_its_segments(server, name, tmp_path, monkeypatch):
-    purge(server)
+    flush_and_purge(server)
     write(server, name)
     options = options_for(server, rf"{name}\.t")
     whole = archive_to_end(options, tmp_path / "whole")
@@ -189,7 +187,7 @@ def test_gap_is_an_error_that_names_it(server, name, tmp_path):
     end = Archive(str(where), None).segments[-1]
     server.execute("FLUSH BINARY LOGS", f"INSERT INTO {name}.t (a) VALUES (1)")
     lost = files(server)[-1]
-    newest = purge(server)
+    newest = flush_and_purge(server)
     with pytest.raises(PositionLostError) as caught:
         archive_to_end(options, where)
     assert caught.value.code == "TR-8208"
@@ -199,7 +197,7 @@ def test_gap_is_an_error_that_names_it(server, name, tmp_path):
     assert [s.begins for s in found].count(True) == 2
     assert found[-1].file == newest
     assert lost not in {s.file for s in found}
-    purge(server)
+    flush_and_purge(server)
     with Engine(options) as engine:
         engine.offset = begun
         with pytest.raises(PositionLostError) as missing:
@@ -214,7 +212,7 @@ def test_gap_is_an_error_that_names_it(server, name, tmp_path):
     ["archive.segment", pytest.param("archive.committed", marks=pytest.mark.slow), "archive.expired"],
 )
 def test_archiver_that_is_killed_goes_on_without_gap_or_repeat(mysql, database, tmp_path, point):
-    purge(mysql)
+    flush_and_purge(mysql)
     write(mysql, database)
     expires = ("--expire-after", "0s") if point == "archive.expired" else ()
     process = ArchiveProcess(tmp_path, mysql, tmp_path / "a", "--segment-size", "10k", *expires)
@@ -410,6 +408,6 @@ def test_check_says_what_the_archive_lacks(mysql, database, tmp_path):
     assert (wrong.severity, wrong.code) == (Severity.ERROR, "TR-8206")
     assert KEY not in str(wrong)
     write(mysql, database, 1)
-    purge(mysql)
+    flush_and_purge(mysql)
     assert (finding().severity, finding().code) == (Severity.WARNING, "TR-8208")
     assert not [f for f in registry.check(options_for(mysql, table)) if f.check == "archive"]

@@ -26,7 +26,7 @@ from tests.recovery.test_exactness import Blind
 from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.exactness import ROWS, BusyTable, now, wrong_batches
-from tests.support.logged import end_of_log
+from tests.support.logged import end_of_log, purge
 from tests.support.replica import SlowReplica
 from tests.support.replication import catch_up, primary_of, promote, replica_of
 from tests.support.switch import Switch
@@ -537,15 +537,6 @@ def test_prepare_that_was_purged_before_its_commit_is_a_definite_error(any_serve
             assert time.monotonic() < deadline
         with pytest.raises(PositionLostError, match="X'6c6f7374',X'',1"):
             again.read(*found)
-
-
-def purge(server):
-    """Drop all log files but the last one."""
-    name = server.execute("SHOW BINARY LOGS")[-1][0]
-    deadline = time.monotonic() + 20
-    while len(server.execute("SHOW BINARY LOGS")) > 1:
-        server.execute(f"PURGE BINARY LOGS TO '{name}'")
-        assert time.monotonic() < deadline
 
 
 def test_read_only_transactions_that_are_prepared_are_waited_for(mysql, database, monkeypatch):

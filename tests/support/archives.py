@@ -21,7 +21,7 @@ from tailrace.sources.archive.writing import ArchivingLimits
 from tailrace.sources.mysql.start.archiving import BinlogArchiver
 from tailrace.sources.postgres.archiving.archiver import WalArchiver
 from tailrace.sources.postgres.replication.archive.segment import WalArchive
-from tests.support.wait import wait_until
+from tests.support.logged import files, purge
 
 
 def archive_to_end(
@@ -58,33 +58,11 @@ def messages_of(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def files(server: Any) -> list[str]:
-    """The files of the server's log."""
-    return [row[0] for row in server.execute("SHOW BINARY LOGS")]
-
-
-def purge(server: Any) -> str:
-    """Let the server forget all of its log but a new file; return that."""
-    server.execute("FLUSH BINARY LOGS")
-    return _forget(server)
-
-
 def archive_and_purge(options: SourceOptions, where: Path | str, server: Any, **given: Any) -> str:
     """Archive the log up to its end, then let the server forget it; return the file that it still has."""
     server.execute("FLUSH BINARY LOGS")
     archive_to_end(options, where, **given)
-    return _forget(server)
-
-
-def _forget(server: Any) -> str:
-    newest = files(server)[-1]
-
-    def has_forgotten() -> bool:  # MariaDB keeps what a connection still reads, or a checkpoint needs
-        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
-        return files(server) == [newest]
-
-    wait_until(has_forgotten, 30, "the log to be purged")
-    return newest
+    return purge(server)
 
 
 def content(archive: Archive, segments: list[Segment]) -> bytes:

@@ -19,6 +19,7 @@ from tailrace.sources.mysql.snapshot.statement import Selection
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace_dev.servers import MySqlServer
 from tests.support import engine
+from tests.support.wait import wait_until
 
 _STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}
 
@@ -30,6 +31,32 @@ def options_for(mysql: MySqlServer, database: str) -> SourceOptions:
 def end_of_log(mysql: MySqlServer) -> MySqlPosition:
     file, pos, *_ = mysql.execute(_STATUS[mysql.product])[0]
     return MySqlPosition(file, int(pos))
+
+
+def files(server: Any) -> list[str]:
+    """The files of the server's log."""
+    return [row[0] for row in server.execute("SHOW BINARY LOGS")]
+
+
+def purge(server: Any) -> str:
+    """Let the server forget all of its log but the newest file; return that."""
+    newest = files(server)[-1]
+
+    def is_forgotten() -> bool:  # a file stays while a connection reads it, and while a checkpoint needs it
+        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        return files(server) == [newest]
+
+    def left() -> str:
+        return f"{files(server)} are left, {newest} was the newest; {server.execute('SHOW PROCESSLIST')}"
+
+    wait_until(is_forgotten, 60, left)
+    return newest
+
+
+def flush_and_purge(server: Any) -> str:
+    """Let the server forget all of its log but a new file; return that."""
+    server.execute("FLUSH BINARY LOGS")
+    return purge(server)
 
 
 def changes_during(
