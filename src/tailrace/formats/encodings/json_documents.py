@@ -102,7 +102,7 @@ def _write(
         pool.add(text)
     for c in (c for part in parts for c in part):
         pool.add(c.label)
-        pool.add(c.absent)
+        pool.add(c.label + c.absent)
     pool.seal()
     before, after, source, key_before, key_after = described = [blocks(p, pool) for p in parts]
     messages = len(op) + int(np.count_nonzero(op == OP_DELETE))

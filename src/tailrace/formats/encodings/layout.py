@@ -124,7 +124,7 @@ def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
         block[documents.KIND] = c.kind
         describe(block, c.array)
         block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.span(c.label)
-        block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.span(c.absent)
+        block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.span(c.label + c.absent)
         block[documents.DETAIL] = c.detail
     return out
 

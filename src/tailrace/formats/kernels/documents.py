@@ -11,8 +11,14 @@ int64:
     DATA      address of its data if it has offsets; FLOATS: address of its numbers
     OFFSET    index of its first row in these buffers
     LABEL     address and length of the text before the value: `,"name":`
-    ABSENT    address and length of the text for NULL
+    ABSENT    address and length of the label and the text for NULL
     DETAIL    INSTANT: digits of the fraction
+    WRITTEN   address and length of the label and value that the kernel last wrote for it
+
+Much of what is to be written has just been written: an update leaves most columns as they were, and a
+transaction's changes share most of their origin. So the after image is compared with the before image, and an
+origin with that of the change before. Where values are equal, what was written for them is copied, for all
+neighbours at once.
 
 A job (JOB words) describes the parts of a change's message:
 
@@ -33,6 +39,7 @@ from tailrace.formats.kernels.unscaled import write_decimal128, write_decimal_te
 from tailrace.formats.kernels.value_kinds import (
     BASE64_URL,
     BINARY,
+    BOOLEAN,
     DECIMAL,
     DECIMAL_TEXT,
     DOUBLE,
@@ -51,7 +58,7 @@ from tailrace.formats.kernels.value_kinds import (
 from tailrace.kernels.arrow import get_bit, is_null, load_integer
 from tailrace.kernels.declarations import entry, inline
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import ld8, ld32, ld64, lds32, set_bit, st8, st32, st64
+from tailrace.kernels.memory import ld8, ld32, ld64, lds32, same, set_bit, st8, st32, st64
 from tailrace.kernels.text import (
     NO_ROOM,
     base64_room,
@@ -65,8 +72,21 @@ from tailrace.kernels.text import (
     write_string,
 )
 
-KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
-WORDS = 10
+(
+    KIND,
+    VALIDITY,
+    VALUES,
+    DATA,
+    OFFSET,
+    LABEL,
+    LABEL_LENGTH,
+    ABSENT,
+    ABSENT_LENGTH,
+    DETAIL,
+    WRITTEN,
+    WRITTEN_LENGTH,
+) = range(12)
+WORDS = 12
 #: Most bytes of a value whose length does not depend on the data.
 _FIXED = 64
 #: Most bytes of a float32, and of a point without its WKB.
@@ -239,25 +259,91 @@ def _write_variable(to, end, kind, column, at, scratch, tables):
 
 
 @inline
-def _write_columns(to, end, columns, count, row, scratch, tables):
-    """Label and value of each column; NO_ROOM beyond `end`."""
-    for i in range(count):
+def _equal_texts(a, a_at, b, b_at, kind):
+    """Whether two values with offsets have the same bytes."""
+    a_offsets, b_offsets = ld64(a + 8 * VALUES) + 4 * a_at, ld64(b + 8 * VALUES) + 4 * b_at
+    a_start, b_start = lds32(a_offsets), lds32(b_offsets)
+    length = lds32(a_offsets + 4) - a_start
+    if lds32(b_offsets + 4) - b_start != length:
+        return False
+    width = np.int64(4 if kind == FLOATS else 1)
+    return same(ld64(a + 8 * DATA) + width * a_start, ld64(b + 8 * DATA) + width * b_start, width * length)
+
+
+@inline
+def _equal(a, a_row, b, b_row):
+    """Whether label and value of column `a` in one row are written as those of column `b` in another one."""
+    kind = ld64(a + 8 * KIND)
+    if ld64(b + 8 * KIND) != kind or ld64(b + 8 * ABSENT) != ld64(a + 8 * ABSENT):
+        return False
+    a_at, b_at = a_row + ld64(a + 8 * OFFSET), b_row + ld64(b + 8 * OFFSET)
+    absent = is_null(ld64(a + 8 * VALIDITY), a_at)
+    if absent or is_null(ld64(b + 8 * VALIDITY), b_at):
+        return absent and is_null(ld64(b + 8 * VALIDITY), b_at)
+    if kind >= STRING:
+        return _equal_texts(a, a_at, b, b_at, kind)
+    a_values, b_values = ld64(a + 8 * VALUES), ld64(b + 8 * VALUES)
+    if kind <= INT64:
+        return load_integer(a_values, kind, a_at) == load_integer(b_values, kind, b_at)
+    if kind == FLOAT:
+        return ld32(a_values + 4 * a_at) == ld32(b_values + 4 * b_at)
+    if kind == BOOLEAN:
+        return get_bit(a_values, a_at) == get_bit(b_values, b_at)
+    if kind == LOW64 or kind == DECIMAL:
+        a_value, b_value = a_values + 16 * a_at, b_values + 16 * b_at
+        return ld64(a_value) == ld64(b_value) and ld64(a_value + 8) == ld64(b_value + 8)
+    return ld64(a_values + 8 * a_at) == ld64(b_values + 8 * b_at)
+
+
+@inline
+def _write_column(to, end, column, row, scratch, tables):
+    """Label and value of a column; NO_ROOM beyond `end`."""
+    label_length = ld64(column + 8 * LABEL_LENGTH)
+    absent_length = ld64(column + 8 * ABSENT_LENGTH)
+    if to + label_length + absent_length + _FIXED > end:
+        return np.int64(NO_ROOM)
+    kind = ld64(column + 8 * KIND)
+    at = row + ld64(column + 8 * OFFSET)
+    if is_null(ld64(column + 8 * VALIDITY), at):
+        return write_literal(to, ld64(column + 8 * ABSENT), absent_length)
+    to = write_literal(to, ld64(column + 8 * LABEL), label_length)
+    if kind >= STRING:
+        return _write_variable(to, end, kind, column, at, scratch, tables)
+    return _write_fixed(to, kind, column, at, scratch, tables)
+
+
+@inline
+def _write_columns(to, end, columns, count, row, other, other_row, scratch, tables):
+    """Label and value of each column; NO_ROOM beyond `end`.
+
+    `other` is the address of as many columns of which `other_row` is written, or 0.
+    """
+    i = np.int64(0)
+    while i < count:
         column = columns + 8 * WORDS * i
-        label_length = ld64(column + 8 * LABEL_LENGTH)
-        absent_length = ld64(column + 8 * ABSENT_LENGTH)
-        if to + label_length + absent_length + _FIXED > end:
-            return np.int64(NO_ROOM)
-        to = write_literal(to, ld64(column + 8 * LABEL), label_length)
-        kind = ld64(column + 8 * KIND)
-        at = row + ld64(column + 8 * OFFSET)
-        if is_null(ld64(column + 8 * VALIDITY), at):
-            to = write_literal(to, ld64(column + 8 * ABSENT), absent_length)
-        elif kind >= STRING:
-            to = _write_variable(to, end, kind, column, at, scratch, tables)
+        if other != 0 and _equal(column, row, other + 8 * WORDS * i, other_row):
+            written = ld64(other + 8 * WORDS * i + 8 * WRITTEN)
+            stop = written + ld64(other + 8 * WORDS * i + 8 * WRITTEN_LENGTH)
+            i += 1
+            while i < count:
+                neighbour = other + 8 * WORDS * i
+                if ld64(neighbour + 8 * WRITTEN) != stop:
+                    break
+                if not _equal(columns + 8 * WORDS * i, row, neighbour, other_row):
+                    break
+                stop += ld64(neighbour + 8 * WRITTEN_LENGTH)
+                i += 1
+            if to + (stop - written) > end:
+                return np.int64(NO_ROOM)
+            to = write_literal(to, written, stop - written)
+        else:
+            start = to
+            to = _write_column(to, end, column, row, scratch, tables)
             if to < 0:
                 return np.int64(NO_ROOM)
-        else:
-            to = _write_fixed(to, kind, column, at, scratch, tables)
+            st64(column + 8 * WRITTEN, start)
+            st64(column + 8 * WRITTEN_LENGTH, to - start)
+            i += 1
     return to
 
 
@@ -271,15 +357,23 @@ def _write_text(to, end, words):
 
 
 @inline
-def _write_image(to, end, job, side, row, tables):
-    """A row image as an object, or null if the change has none; `side`: address of its words in the job."""
+def _has_image(job, side, row):
+    """Whether the change has a row image; `side`: address of its words in the job."""
+    return ld64(side) != 0 and not is_null(ld64(side + 8), row + ld64(side + 16))
+
+
+@inline
+def _write_image(to, end, job, side, other, row, tables):
+    """A row image as an object, or null if the change has none.
+
+    `side`: address of its words in the job. `other`: that of the columns of an image that is written, or 0.
+    """
     if to + 5 > end:
         return np.int64(NO_ROOM)
-    columns = ld64(side)
-    if columns == 0 or is_null(ld64(side + 8), row + ld64(side + 16)):
+    if not _has_image(job, side, row):
         return write_null(to)
     scratch = ld64(job + 8 * SCRATCH_ADDRESS)
-    to = _write_columns(to, end, columns, ld64(job + 8 * COLUMNS), row, scratch, tables)
+    to = _write_columns(to, end, ld64(side), ld64(job + 8 * COLUMNS), row, other, row, scratch, tables)
     if to < 0 or to >= end:
         return np.int64(NO_ROOM)
     st8(to, 125)
@@ -287,18 +381,21 @@ def _write_image(to, end, job, side, row, tables):
 
 
 @inline
-def _write_value(to, end, job, row, tables):
-    """The whole value of a row's message; NO_ROOM beyond `end`."""
+def _write_value(to, end, job, row, first, tables):
+    """The whole value of a row's message; NO_ROOM beyond `end`. `first`: the first row in this output."""
+    before = ld64(job + 8 * BEFORE) if _has_image(job, job + 8 * BEFORE, row) else np.int64(0)
     to = _write_text(to, end, job + 8 * HEAD)
     if to >= 0:
-        to = _write_image(to, end, job, job + 8 * BEFORE, row, tables)
+        to = _write_image(to, end, job, job + 8 * BEFORE, np.int64(0), row, tables)
     if to >= 0:
         to = _write_text(to, end, job + 8 * MIDDLE)
     if to >= 0:
-        to = _write_image(to, end, job, job + 8 * AFTER, row, tables)
+        to = _write_image(to, end, job, job + 8 * AFTER, before, row, tables)
     if to >= 0:
         columns, count = ld64(job + 8 * SOURCE), ld64(job + 8 * SOURCE_COLUMNS)
-        to = _write_columns(to, end, columns, count, row, ld64(job + 8 * SCRATCH_ADDRESS), tables)
+        written = columns if row > first else np.int64(0)
+        scratch = ld64(job + 8 * SCRATCH_ADDRESS)
+        to = _write_columns(to, end, columns, count, row, written, row - 1, scratch, tables)
     if to >= 0:
         to = _write_text(to, end, job + 8 * TAIL)
     return to
@@ -311,7 +408,8 @@ def _write_key(to, end, job, row, deleted, tables):
     if count == 0:
         return to
     columns = ld64(job + 8 * (KEY_BEFORE if deleted else KEY_AFTER))
-    to = _write_columns(to, end, columns, count, row, ld64(job + 8 * SCRATCH_ADDRESS), tables)
+    scratch, none = ld64(job + 8 * SCRATCH_ADDRESS), np.int64(0)
+    to = _write_columns(to, end, columns, count, row, none, none, scratch, tables)
     if to >= 0:
         to = _write_text(to, end, job + 8 * KEY_TAIL)
     return to
@@ -321,7 +419,7 @@ def _write_key(to, end, job, row, deleted, tables):
 def write_messages(job, tables):
     """Write rows from ROW on until all are written (DONE) or an output is full (KEY_FULL, VALUE_FULL)."""
     rows = ld64(job + 8 * ROWS)
-    row = ld64(job + 8 * ROW)
+    row = first = ld64(job + 8 * ROW)
     messages = ld64(job + 8 * MESSAGES)
     key_out, value_out = ld64(job + 8 * KEY_OUT), ld64(job + 8 * VALUE_OUT)
     key_end = key_out + ld64(job + 8 * KEY_CAPACITY)
@@ -336,7 +434,7 @@ def write_messages(job, tables):
         if next_key < 0 or (deleted and next_key + (next_key - key) > key_end):
             status = np.int64(KEY_FULL)
             break
-        next_value = _write_value(value, value_end, job, row, tables)
+        next_value = _write_value(value, value_end, job, row, first, tables)
         if next_value < 0:
             status = np.int64(VALUE_FULL)
             break
