@@ -131,14 +131,16 @@ def mysql_target(request) -> tuple[Any, MySqlDialect]:
     return server, dataclasses.replace(dialect, reads_files=request.param != "insert")
 
 
-def assert_equal_columns(source_server, target_server, database: str, names: list[str]) -> None:
+def assert_equal_columns(
+    source_server, target_server, database: str, names: list[str], order: str = "k1, k2, k3"
+) -> None:
     with source_server.connect() as one, target_server.connect() as two:
         held = []
         for connection, schema in ((one, database), (two, f"{database}_replica")):
             with connection.cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
                 columns = ", ".join(f"HEX(CAST(`{n}` AS BINARY))" for n in names)
-                cursor.execute(f"SELECT {columns} FROM `{schema}`.t ORDER BY k1, k2, k3")
+                cursor.execute(f"SELECT {columns} FROM `{schema}`.t ORDER BY {order}")
                 held.append(cursor.fetchall())
     for row, (wanted, found) in enumerate(zip(*held, strict=True)):
         assert dict(zip(names, found, strict=True)) == dict(zip(names, wanted, strict=True)), row
@@ -161,6 +163,25 @@ def test_mysql_replica_holds_every_value_of_every_type(mysql, source, mysql_targ
         assert found == "é" * 1000
     finally:
         server.execute(f"DROP DATABASE IF EXISTS `{source}_replica`")
+
+
+@pytest.mark.parametrize("reads_files", [True, False])
+def test_replica_holds_the_types_of_text_that_mariadb_alone_has(
+    mariadb, mariadb_database: str, reads_files: bool
+) -> None:
+    mariadb.execute(
+        f"CREATE TABLE {mariadb_database}.t (u UUID, i4 INET4, i6 INET6, k INT, PRIMARY KEY (k, u))",
+        f"INSERT INTO {mariadb_database}.t VALUES (UUID(), '10.0.0.1', '2001:db8::1', 1),"
+        " ('6f1b0a2e-0000-4000-8000-000000000001', NULL, '::ffff:10.0.0.1', 2)",
+    )
+    settings = MySqlSettings(f"mysql://{mariadb.host}:{mariadb.port}", mariadb.user, Secret(mariadb.password))
+    dialect = dataclasses.replace(MySqlDialect.open(settings), reads_files=reads_files)
+    schema, batches = selected(mariadb, mariadb_database)
+    try:
+        write(dialect, schema, batches)
+        assert_equal_columns(mariadb, mariadb, mariadb_database, ["u", "i4", "i6", "k"], order="k")
+    finally:
+        mariadb.execute(f"DROP DATABASE IF EXISTS `{mariadb_database}_replica`")
 
 
 def test_postgres_replica_holds_every_value_of_every_type(mysql, source, postgres) -> None:

@@ -8,13 +8,14 @@ column is a block of WORDS int64:
     VALUES    address of its fixed-width values, int32 offsets or bitmap
     DATA      address of its data if it has offsets; FLOATS: address of its numbers
     OFFSET    index of its first row in these buffers
-    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: number of bits. TEXT: 1 for JSON.
+    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: number of bits. TEXT: 1 if the
+              server needs its character set
 
 The kernel writes rows until all are written or the output is full: a row is written completely or not at all.
 
 With STYLE TUPLES rows are `(_binary'1',NULL),(...)`, for INSERT, if a MySQL server does not accept LOAD DATA.
-The server converts text to any column's type, and takes `_binary` text byte by byte; JSON needs a character
-set.
+The server converts text to any column's type, and takes `_binary` text byte by byte; JSON and UUIDs need a
+character set.
 
 Source: MySQL reference manual, "LOAD DATA Statement"; PostgreSQL manual, "COPY", Text Format.
 """

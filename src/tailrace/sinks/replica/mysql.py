@@ -20,7 +20,7 @@ from tailrace.sinks.replica.encode import ColumnEncoding, plain_encoding
 from tailrace.sinks.replica.mysql_session import MySqlWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema, capacity
 from tailrace.sources.mysql.connection import parse_version
-from tailrace.sources.mysql.snapshot.literal import identifier
+from tailrace.sources.mysql.snapshot.literal import MARIADB_TEXTS, identifier
 
 _INTEGERS = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}
 #: Most bytes of an index key, of a row without its texts and blobs, and of a character.
@@ -144,6 +144,8 @@ class MySqlDialect:
             case Kind.BOOLEAN:
                 return ColumnEncoding(lines.BIT if type_.native == "bit" else lines.BOOLEAN)
             case Kind.JSON | Kind.LIST:
+                return ColumnEncoding(lines.TEXT, 1)
+            case Kind.STRING if type_.native in MARIADB_TEXTS:
                 return ColumnEncoding(lines.TEXT, 1)
             case Kind.VECTOR:
                 return ColumnEncoding(lines.TEXT)
@@ -304,7 +306,7 @@ class MySqlDialect:
                 return f"vector({type_.length or 2048})" if self.has_vectors else "longblob"
 
     def _text(self, type_: ColumnType, *, in_key: bool) -> str:
-        if type_.native in ("uuid", "inet4", "inet6") and self.mariadb:
+        if type_.native in MARIADB_TEXTS and self.mariadb:
             return type_.native
         characters = capacity(type_)
         if in_key:
@@ -327,7 +329,7 @@ class MySqlDialect:
         fixed, unbounded = 0, []
         for name in schema.key:
             type_ = next(c.type for c in schema.columns if c.name == name)
-            if type_.kind is Kind.STRING and type_.native not in ("uuid", "inet4", "inet6"):
+            if type_.kind is Kind.STRING and type_.native not in MARIADB_TEXTS:
                 size = capacity(type_) * _CHARACTER
             elif type_.kind is Kind.BYTES:
                 size = capacity(type_)

@@ -4,8 +4,8 @@ Rows are loaded by LOAD DATA LOCAL from memory, without a file: the fastest way.
 
 * LOCAL turns errors into warnings: values are truncated, rows with an existing key are skipped. So a LOAD
   with warnings, or with fewer rows than sent, counts as a rejection, and its transaction is rolled back.
-* The text is read as bytes (CHARACTER SET binary), since binary columns are not UTF-8; only JSON needs an
-  explicit character set.
+* The text is read as bytes (CHARACTER SET binary), since binary columns are not UTF-8; only JSON and
+  MariaDB's types of text (UUID, INET4, INET6) need an explicit character set.
 
 With `local_infile=OFF`, rows are written by multi-row INSERTs instead.
 
@@ -52,6 +52,7 @@ from tailrace.sinks.replica.list_columns import as_bytes, as_json
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.mysql.connection import is_mariadb, log_in, translate
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.mysql.snapshot.literal import MARIADB_TEXTS
 
 #: Strict, except for the invalid dates that a source may have, and for 0 in AUTO_INCREMENT columns.
 _SET_UP = (
@@ -403,7 +404,7 @@ class MySqlWriteSession:
         quote = self._dialect.quote
         listed, converted = [], []
         for i, column in enumerate(columns):
-            if column.type.kind in (Kind.JSON, Kind.LIST):
+            if column.type.kind in (Kind.JSON, Kind.LIST) or column.type.native in MARIADB_TEXTS:
                 listed.append(f"@v{i}")
                 converted.append(f"{quote(column.name)} = CONVERT(@v{i} USING utf8mb4)")
             else:
