@@ -38,7 +38,7 @@ _POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 def measure(source: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
     """The figures of each target in turn; `items` has `rows` rows when it begins."""
-    for name, start in (("MySQL", _mysql), ("MariaDB", _mariadb), ("PostgreSQL", _postgres)):
+    for name, start in (("MySQL", mysql), ("MariaDB", _mariadb), ("PostgreSQL", postgres)):
         with start() as (target, settings), closing(source.connect()) as connection:
             data.execute(connection, f"USE {data.DATABASE}")
             pair = (source, connection, target)
@@ -134,7 +134,8 @@ def _sums(connection: Any, schema: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _mysql() -> Iterator[tuple[Any, MySqlSettings]]:
+def mysql() -> Iterator[tuple[Any, MySqlSettings]]:
+    """A MySQL, and the settings of a sink that writes it."""
     with start_mysql(options=_BUFFER) as server:
         yield server, MySqlSettings(_url(server), server.user, Secret(server.password), tls_mode="disabled")
 
@@ -146,7 +147,8 @@ def _mariadb() -> Iterator[tuple[Any, MySqlSettings]]:
 
 
 @contextmanager
-def _postgres() -> Iterator[tuple[Any, PostgresSettings]]:
+def postgres() -> Iterator[tuple[Any, PostgresSettings]]:
+    """A PostgreSQL, and the settings of a sink that writes it."""
     with start_postgres(options=_POSTGRES) as server:
         yield server, PostgresSettings(_url(server) + "/postgres", server.user, Secret(server.password))
 

@@ -1,26 +1,29 @@
 """How fast a target is compared with its source: `python -m bench.verification`.
 
-Table `items` is copied by `tailrace run` into Delta or Iceberg, then compared a few times in one process: the
-first time with the start of Spark's workers, then without; the fastest counts. `--beside` has the pipeline
-run meanwhile, with 100 changes a second. Figures count only where the machine does nothing else.
+Table `items` is copied by `tailrace run` into Delta, Iceberg or another database, then compared a few times
+in one process: the first time with the start of Spark's workers, then without; the fastest counts. `--beside`
+has the pipeline run meanwhile, with 100 changes a second. Figures count only where the machine does nothing
+else.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import data, spark_runs
+from bench import data, replicas, spark_runs
 from bench.pipelines import command, pipeline_file, run
 from bench.processes import tree_cpu_seconds
 from bench.report import Figure
@@ -33,6 +36,10 @@ from tailrace.verify.run import verify
 _CHANGES_PER_S = 100
 #: Connections that read the source, as of `tailrace verify`.
 _CONNECTIONS = 4
+#: Servers that hold a copy, by the sink's type.
+_SERVERS = {"mysql": replicas.mysql, "postgresql": replicas.postgres}
+SINKS = ("delta", "iceberg", *_SERVERS)
+_PASSWORD = "BENCH_TARGET_PASSWORD"
 
 
 @contextmanager
@@ -70,10 +77,40 @@ def measure(
         place: a directory for the pipeline.
         rows: of the table.
         times: comparisons.
-        sink: `delta` or `iceberg`.
+        sink: one of SINKS.
         beside: whether the pipeline runs meanwhile.
     """
-    settings = {"type": sink, "path": f"{place}/lake", "mode": "upsert"}
+    with _target(sink, place) as settings:
+        yield from _measure(server, spark, settings, place, rows=rows, times=times, beside=beside)
+
+
+@contextmanager
+def _target(sink: str, place: Path) -> Iterator[Mapping[str, Any]]:
+    """The sink's section of a pipeline file, with its server running if it has one."""
+    if sink not in _SERVERS:
+        yield {"type": sink, "path": f"{place}/lake", "mode": "upsert"}
+        return
+    with _SERVERS[sink]() as (_, settings):
+        os.environ[_PASSWORD] = settings.password.resolve()
+        yield {
+            "type": sink,
+            "url": settings.url,
+            "user": settings.user,
+            "password": f"${{env:{_PASSWORD}}}",
+            "tls-mode": "disabled",
+        }
+
+
+def _measure(
+    server: Server,
+    spark: SparkSession,
+    settings: Mapping[str, Any],
+    place: Path,
+    *,
+    rows: int,
+    times: int,
+    beside: bool,
+) -> Iterator[Figure]:
     once, on = (
         pipeline_file(place / f"{name}.yaml", server, settings, name="verification", trigger=trigger)
         for name, trigger in (("once", "available-now"), ("on", "continuous"))
@@ -92,7 +129,7 @@ def measure(
             used.append({role: now - before[role] for role, now in _cpu(server, spark).items()})
     best = rates.index(max(rates))
     yield Figure(
-        f"verification of {rows:,} rows, {sink}",
+        f"verification of {rows:,} rows, {settings['type']}",
         "beside a running pipeline" if beside else "alone",
         rates[best],
         "rows/s",
@@ -107,7 +144,7 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the table (10,000,000)")
     parser.add_argument("--times", type=int, default=3, help="comparisons (3)")
-    parser.add_argument("--sink", choices=("delta", "iceberg"), default="delta")
+    parser.add_argument("--sink", choices=SINKS, default="delta")
     parser.add_argument("--beside", action="store_true", help="a running pipeline")
     given = parser.parse_args()
     with (

@@ -3134,8 +3134,8 @@ CATALOGUE = {
     "TR-8103": Condition(
         "the sink cannot be verified",
         (ConfigError,),
-        "`tailrace verify` supports Delta, Iceberg, OpenSearch, ClickHouse, and replicas in a database of "
-        "the source's kind.",
+        "`tailrace verify` supports Delta, Iceberg, DuckDB, OpenSearch, ClickHouse, and replicas of MySQL, "
+        "MariaDB and PostgreSQL.",
         "Verify one of these sinks.",
     ),
     "TR-8104": Condition(
@@ -3197,11 +3197,12 @@ CATALOGUE = {
         "Compare anew: `tailrace verify PIPELINE.YAML`.",
     ),
     "TR-8112": Condition(
-        "a comparison with this sink cannot go on after an interruption",
+        "targets of the sink are not compared in parts",
         (ConfigError,),
-        "Both sides are compared at one position, also after an interruption. Of the targets, Delta and "
-        "Iceberg tables alone can be read as an earlier batch left them.",
-        "Compare anew, without `--resume`.",
+        "`tailrace verify --in-parts` compares large tables part by part, each as of a batch of its own. "
+        "Delta and Iceberg tables do not need that: they can be read as of one batch, also after an "
+        "interruption. An index of OpenSearch is read whole each time.",
+        "Leave out `--in-parts`.",
     ),
     "TR-8113": Condition(
         "the log of an interrupted comparison is gone",

@@ -393,7 +393,7 @@ def test_cluster_behind_tls_is_written_and_verified_with_credentials(
         sink.write(created(spark, row(1, "a"), row(2, "b")))
         assert set(target.documents("shop.t")) == {"1", "2"}
         assert set(proxy.asked) == {needed}
-        targets, _ = OpenSearchTargets.open(settings, lambda: (0, {"shop.t"}), 5)
+        targets, _ = OpenSearchTargets.open(settings, lambda: (0, {"shop.t"}), 5, 3)
         found = targets.target("shop.t", SCHEMA, None)
         assert found is not None
         assert found.checksums(["id", "name"], ["id"]).rows == 2
@@ -508,7 +508,7 @@ def test_table_that_is_read_again_loses_documents_under_their_own_routing(
     body = {**target.hits("shop.t")[0]["_source"], "id": 99}
     stray = "/shop.t/_doc/99?routing=elsewhere&version=1&version_type=external"
     target.client.request("PUT", stray, body)
-    targets, _ = OpenSearchTargets.open(routed._settings, lambda: (0, {"shop.t"}), 5)
+    targets, _ = OpenSearchTargets.open(routed._settings, lambda: (0, {"shop.t"}), 5, 3)
     compared = targets.target("shop.t", BY_TENANT, None)
     assert compared is not None
     with pytest.raises(SinkError, match="routing of its own") as raised:

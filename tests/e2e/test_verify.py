@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
@@ -17,12 +21,12 @@ from rich.console import Console
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.enumerator.snapshot import KeyRange
-from tailrace.errors import ConfigError, StateError, TailraceError
+from tailrace.errors import ConfigError, StateError, TailraceError, TransientSourceError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.checkpoint import Checkpoint
-from tailrace.verify import kept, run, source
+from tailrace.verify import in_parts, kept, run, source
 from tailrace.verify.checksum import BUCKETS, Checksums
 from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.portion import Keys, Sample
@@ -32,6 +36,7 @@ from tailrace.verify.repair import compared, requested
 from tailrace.verify.report import Report, print_report
 from tailrace.verify.run import verify
 from tailrace.verify.source_tasks import SourceTasks
+from tailrace.verify.streamed import StreamedTarget
 from tailrace.verify.target import collapse
 from tailrace_dev.servers import MySqlServer, PostgresServer
 from tests.support.changes import INT, table
@@ -259,6 +264,78 @@ def test_replica_is_compared_row_by_row_unless_a_batch_was_broken_off(
             copy.verify()
 
 
+@pytest.fixture(params=["mysql", "postgresql"])
+def replica_copy(
+    request: pytest.FixtureRequest, mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> Iterator[tuple[Copy, Callable[..., Any]]]:
+    """A copy in a replica, made once, and what runs statements there; tables are in its default schema."""
+    with ExitStack() as stack:
+        if request.param == "mysql":
+            server, place = mysql, stack.enter_context(fresh_database(mysql))
+            analyze = f"ANALYZE TABLE {place}.wide"
+        else:
+            server, place = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_database")
+            analyze = "ANALYZE wide"
+        sink = f"type: {request.param}, url: '{server.scheme}://{server.host}:{server.port}/{place}'"
+        copy = Copy(
+            mysql, database, spark, tmp_path, f"{sink}, user: {server.user}, password: {server.password}"
+        )
+        copy.run()
+
+        def execute(*statements: str) -> Any:
+            if request.param == "mysql":
+                return server.execute(f"USE {place}", *statements)
+            return server.execute(*statements, database=place)
+
+        execute(analyze)
+        yield copy, execute
+
+
+def test_replica_is_read_in_ranges_side_by_side_and_in_part_by_its_key(
+    replica_copy: tuple[Copy, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, execute = replica_copy
+    parts = list[KeyRange]()
+    original = StreamedTarget._of_parts
+
+    def noted(self: Any, *given: Any) -> Any:
+        parts.extend(part.args[1] for part in self._parts(*given[:2]))
+        return original(self, *given)
+
+    monkeypatch.setattr(StreamedTarget, "_of_parts", noted)
+    monkeypatch.setattr(source, "READER_ROWS", 100)
+    monkeypatch.setattr(run, "cores", lambda: 3)
+    report = copy.verify(pattern=r".*\.wide", parallelism=3)
+    assert [(t.source_rows, t.target_rows, t.equal) for t in report.targets] == [(400, 400, True)]
+    assert len(parts) == 3
+    assert (parts[0].after, parts[-1].upto) == (None, None)
+    assert [part.upto for part in parts[:-1]] == [part.after for part in parts[1:]]
+    execute(
+        "UPDATE wide SET d = 0.5 WHERE part IN (5, 150, 390)",
+        "DELETE FROM wide WHERE part = 77",
+        "UPDATE small SET v = 9 WHERE id = 2",
+    )
+    (wide,) = copy.verify(pattern=r".*\.wide", parallelism=3).targets
+    assert sorted((d.kind, d.key[1]) for d in wide.differences.shown) == [
+        ("different", 5),
+        ("different", 150),
+        ("different", 390),
+        ("missing", 77),
+    ]
+    if "postgresql" in str(copy.pipeline.sinks[0]):  # values that no TIME and no BIT(9) can be
+        execute(
+            "UPDATE wide SET t = '1 day -23:59:59.5' WHERE part = 8",
+            "UPDATE wide SET t = t - interval '1 microsecond', bit9 = ~bit9 WHERE part = 9",
+        )
+        (wide,) = copy.verify(pattern=r".*\.wide", parallelism=3).targets
+        found = {d.key[1]: d.columns for d in wide.differences.shown}
+        assert {part: found.get(part) for part in (8, 9)} == {8: ("t",), 9: ("bit9", "t")}
+    parts.clear()
+    for ids, equal in ((Keys(1, 1), True), (Keys(2, 2), False)):
+        assert copy.verify(pattern=r".*\.small", portion=ids).equal is equal
+    assert set(parts) == {KeyRange((0,), (1,)), KeyRange((1,), (2,))}
+
+
 @pytest.mark.parametrize(
     "sink",
     ["delta", *(pytest.param(sink, marks=pytest.mark.slow) for sink in ("changelog", "mysql")), "iceberg"],
@@ -446,15 +523,162 @@ def test_interrupted_comparison_goes_on_as_of_the_same_batch(
     assert copy.verify(resume=False).batch > batch.id
 
 
-def test_comparison_with_a_replica_does_not_go_on(
-    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
-) -> None:
+class _Parts:
+    """Comparisons in parts of 100 rows; one of them can be made to fail."""
+
+    def __init__(self, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.copy, self.divides, self.fails_at = copy, True, 0
+        self.compared = list[tuple[str, str]]()
+        monkeypatch.setattr(in_parts, "PART_ROWS", 100)
+        monkeypatch.setattr(in_parts, "verify", self._verify)
+
+    def verify(self, *, resume: bool) -> Report:
+        self.compared.clear()
+        return in_parts.verify_whole(
+            self.copy.pipeline, self.copy.spark, resume=resume, in_parts=self.divides
+        )
+
+    def _verify(self, *given: Any, **how: Any) -> Report:
+        self.compared.append((how["pattern"].rpartition(".")[2], str(how["portion"] or "")))
+        if len(self.compared) == self.fails_at:
+            raise TransientSourceError("the connection was lost", code="TR-3001")
+        return verify(*given, **how)
+
+
+@pytest.fixture(params=["mysql", "duckdb", pytest.param("duckdb-changelog", marks=pytest.mark.slow)])
+def copy_in_database(
+    request: pytest.FixtureRequest, mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> Iterator[tuple[Copy, Callable[..., Any]]]:
+    """A copy of 1000 rows, and others, in a target that shows no earlier state, and what changes it."""
+    mysql.execute(
+        f"USE {database}",
+        "CREATE TABLE numbers (a INT UNSIGNED, b SMALLINT, v INT, PRIMARY KEY (a, b))",
+        "INSERT INTO numbers WITH RECURSIVE s (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < 999)"
+        " SELECT i DIV 2, i MOD 2 - 1, i FROM s",
+        "ANALYZE TABLE numbers",
+    )
     with fresh_database(mysql) as replica:
-        url = f"mysql://{mysql.host}:{mysql.port}/{replica}"
-        sink = f"type: mysql, url: '{url}', user: {mysql.user}, password: {mysql.password}"
-        copy = Copy(mysql, database, spark, tmp_path, sink)
-        with pytest.raises(ConfigError, match="cannot go on"):
-            copy.verify(resume=True)
+        path = tmp_path / "copy.duckdb"
+        mode = "changelog" if request.param.endswith("changelog") else "upsert"
+        sinks = {
+            "mysql": f"type: mysql, url: 'mysql://{mysql.host}:{mysql.port}/{replica}',"
+            f" user: {mysql.user}, password: {mysql.password}",
+            "duckdb": f"type: duckdb, database: '{path}', mode: {mode}",
+        }
+        copy = Copy(mysql, database, spark, tmp_path, sinks[request.param.partition("-")[0]])
+        copy.run()
+
+        def execute(*statements: str) -> None:
+            if request.param == "mysql":
+                mysql.execute(f"USE {replica}", *statements)
+                return
+            with duckdb.connect(path) as connection:
+                for statement in statements:
+                    connection.execute(statement)
+
+        yield copy, execute
+
+
+def test_comparison_of_a_database_goes_on_with_the_parts_that_are_left(
+    copy_in_database: tuple[Copy, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, execute = copy_in_database
+    parts = _Parts(copy, monkeypatch)
+    with pytest.raises(StateError, match="no comparison to go on with"):
+        parts.verify(resume=True)
+    report = parts.verify(resume=False)
+    every = list(parts.compared)
+    numbers = [keys for table, keys in every if table == "numbers"]
+    assert 8 <= len(numbers) <= 12
+    assert (numbers[0][:7], numbers[-1][-2:]) == ("keys ..", "..")
+    assert [table for table, keys in every if not keys] == ["small", "wide"]
+    rows = {"numbers": 1000, "small": 2, "wide": 400}
+    assert report.equal
+    assert {t.target: t.source_rows for t in report.targets} == rows
+    assert {t.target: t.target_rows for t in report.targets} == rows
+    assert (report.before, report.first_batch) == (0, report.batch)
+    with pytest.raises(StateError, match="no comparison to go on with"):
+        parts.verify(resume=True)  # it has come to its end
+    parts.fails_at = 1
+    with pytest.raises(TransientSourceError, match="was lost"):
+        parts.verify(resume=False)
+    parts.fails_at = 0
+    assert parts.verify(resume=True).equal
+
+    execute("UPDATE numbers SET v = -1 WHERE a = 10 AND b = 0")  # in the first part
+    parts.fails_at = 5
+    with pytest.raises(TransientSourceError, match="was lost"):
+        parts.verify(resume=False)
+    parts.fails_at = 0
+    copy.server.execute(f"INSERT INTO {copy.database}.small VALUES (3, 3)")
+    copy.run()
+    report = parts.verify(resume=True)
+    assert parts.compared == [every[0], *every[4:]]  # one that differs is compared once more
+    (found, small, wide) = report.targets
+    assert [(d.kind, d.key) for d in found.differences.shown] == [("different", (10, 0))]
+    assert (found.source_rows, found.target_rows, small.equal, wide.equal) == (1000, 1000, True, True)
+    assert (small.source_rows, report.before) == (3, sum(_rows_of(keys) for _, keys in every[1:4]))
+    assert report.first_batch < report.batch
+    text = printed(report, show_values=False)
+    assert f"batches {report.first_batch} to {report.batch}, each part as of the same one" in text
+    assert f"; {report.before} of them before the interruption" in text
+
+    parts.fails_at = 5
+    with pytest.raises(TransientSourceError):
+        parts.verify(resume=False)
+    parts.fails_at = 0
+    copy.server.execute(f"ALTER TABLE {copy.database}.numbers ADD COLUMN more INT DEFAULT 7")
+    copy.run()
+    report = parts.verify(resume=True)  # nothing that was read without the column counts
+    assert [table for table, _ in parts.compared].count("numbers") == len(numbers)
+    assert report.before == 0
+
+    execute("UPDATE numbers SET v = -1 WHERE a = 10 AND b = 0")
+    parts.divides, parts.fails_at = False, 2
+    with pytest.raises(TransientSourceError):
+        parts.verify(resume=False)
+    assert parts.compared == [("numbers", ""), ("small", "")]
+    parts.fails_at = 0
+    execute("UPDATE numbers SET v = 21 WHERE a = 10 AND b = 0", "UPDATE small SET v = 9 WHERE id = 1")
+    report = parts.verify(resume=True)
+    assert parts.compared == [("numbers", ""), ("small", ""), ("wide", "")]  # one that differs once more
+    assert [target.equal for target in report.targets] == [True, False, True]
+
+
+def test_command_prints_its_error_alone_and_logs_the_traceback(
+    mysql: MySqlServer, database: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"source: {{url: '{mysql.url}', user: {mysql.user}, password: {mysql.password},"
+        f" tables: '{database}.*'}}\n"
+        f"sink: {{type: delta, path: '{tmp_path / 'tables'}'}}\n"
+        f"pipeline: {{checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+    )
+    command = [sys.executable, "-m", "tailrace", "verify", str(file), "--resume"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: there is no comparison to go on with [TR-8111]")
+    assert "Traceback" not in ended.stderr
+    logged = (tmp_path / "tailrace-verify.log").read_text()
+    assert "ERROR tailrace: command failed\nTraceback" in logged
+
+
+@pytest.mark.parametrize("sink", ["delta", "iceberg", "opensearch"])
+def test_targets_that_are_not_read_by_ranges_are_not_compared_in_parts(sink: str, tmp_path: Path) -> None:
+    place = "url: 'http://localhost:9200'" if sink == "opensearch" else f"path: '{tmp_path}'"
+    pipeline = parse_pipeline(
+        "source: {url: 'mysql://localhost', user: u, password: p, tables: 'a.b'}\n"
+        f"sink: {{type: {sink}, {place}}}\npipeline: {{checkpoint: '{tmp_path}'}}\n"
+    )
+    with pytest.raises(ConfigError, match="not compared in parts") as refused:
+        in_parts.verify_whole(pipeline, None, resume=False, in_parts=True)
+    assert refused.value.code == "TR-8112"
+
+
+def _rows_of(keys: str) -> int:
+    first, last = keys.removeprefix("keys ").split("..")
+    return 2 * (int(last) - int(first or 0) + 1)
 
 
 def test_comparison_goes_on_only_while_postgresql_has_the_log(

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.errors import StateError
+from tailrace.verify.portion import Keys
 from tailrace.verify.repair import requested
 from tailrace_dev.servers import MySqlServer
 from tests.e2e.test_verify import Copy
@@ -36,6 +37,8 @@ def test_tables_are_compared_row_by_row_and_repaired(  # noqa: PLR0917 - fixture
         ("small", 2, True),
         ("wide", 389, True),
     ]
+    (small,) = copy.verify(pattern=r".*\.small", portion=Keys(2, 9)).targets
+    assert (small.source_rows, small.target_rows, small.equal) == (1, 1, True)
     client = target.server.connect()
     client.command("ALTER TABLE default.small UPDATE v = 9 WHERE id = 2 SETTINGS mutations_sync = 2")
     client.command("ALTER TABLE default.wide DELETE WHERE part = 3 SETTINGS mutations_sync = 2")

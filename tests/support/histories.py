@@ -241,7 +241,7 @@ class ModelSource(Source, Log):
     def ending_position(self, text: str, position: Any) -> Any:
         raise NotImplementedError
 
-    def frozen(self) -> Any:
+    def frozen(self, connections: int) -> Any:
         raise NotImplementedError
 
     def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:

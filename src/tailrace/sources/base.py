@@ -603,8 +603,13 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def frozen(self) -> FrozenTables:
+    def frozen(self, connections: int) -> FrozenTables:
         """All tables as they are now, whatever is written from now on.
+
+        Each connection has a moment of its own: what is written while they are opened, some may have.
+
+        Args:
+            connections: how many ranges can be read at the same time.
 
         Raises:
             TransientSourceError: the server cannot be reached.
@@ -617,13 +622,17 @@ class Source(ABC):
 
 
 class FrozenTables(Protocol):
-    """Tables as they were at one moment, by a transaction: schema changes of those that were read wait."""
+    """Tables as they were at one moment, by transactions: schema changes of those that were read wait."""
 
-    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
-        """All rows of a table, page by page.
+    def read_range(
+        self, table: TableSchema, after: Key | None, upto: Key | None, page_rows: int
+    ) -> Iterator[Page]:
+        """The rows of a key range, page by page; threads share the connections, and wait for a free one.
 
         Args:
             table: the table; it may lack columns that are not needed.
+            after: keys above this one, None: from the first.
+            upto: keys at or below this one, None: to the last.
             page_rows: most rows of a page.
 
         Raises:
@@ -632,7 +641,7 @@ class FrozenTables(Protocol):
         """
 
     def close(self) -> None:
-        """End the transaction."""
+        """End the transactions."""
 
 
 class Session(ABC):

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -28,7 +29,8 @@ from tailrace.sinks.clickhouse.state import TargetProgress
 from tailrace.sinks.clickhouse.target import Target
 from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
-from tailrace.verify.streamed import StreamedTarget
+from tailrace.verify.portion import KeyRanges
+from tailrace.verify.streamed import Rows, StreamedTarget
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,19 @@ class ClickHouseTarget(StreamedTarget):
         """See ComparedTarget."""
         return self.target.schema.arrow
 
-    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _parts(self, names: Sequence[str], only: KeyRanges | None) -> Sequence[Callable[[], Rows]]:
+        return [partial(self._rows, names, only)]  # the server reads with all its cores
+
+    def _rows(self, names: Sequence[str], only: KeyRanges | None) -> Rows:
         schema = self._select(names)
+        among = "" if only is None else only.condition(sql.name(only.column))
         columns = sql.names(names)
         if self.target.mode is WriteMode.UPSERT:
-            query = f"SELECT {columns} FROM {self.path} FINAL"
+            query = f"SELECT {columns} FROM {self.path} FINAL{f' WHERE {among}' if among else ''}"
         else:
             last = (
                 f"SELECT {columns}, _op FROM {self.path} WHERE {BATCH} <= {self.version}"
+                f"{f' AND ({among})' if among else ''}"
                 f" ORDER BY _seq DESC LIMIT 1 BY {sql.names(self.key)}"
             )
             query = f"SELECT {columns} FROM ({last}) WHERE _op != 'd'"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -50,7 +51,13 @@ _INTERRUPTED = {
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with a comparison that was interrupted, as of the same batch. Delta and Iceberg only.",
+    help="Go on with a comparison that was interrupted: what was found equal is not read again.",
+)
+@click.option(
+    "--in-parts",
+    is_flag=True,
+    help="Compare tables of 20 million rows and more in ranges of keys, each as of a batch of its own: for "
+    "targets that are databases.",
 )
 @click.option("--limit", type=click.IntRange(1), default=20, help="Differing rows to print of each kind.")
 @click.option(
@@ -76,6 +83,7 @@ def verify(
     key_range: str | None,
     sample: str | None,
     resume: bool,
+    in_parts: bool,
     limit: int,
     show_values: bool,
     parallelism: int,
@@ -87,11 +95,13 @@ def verify(
     differs.
     """
     portion = _portion(key_range, sample)
-    if resume and portion is not None:
-        raise click.UsageError("give --resume without --key-range and --sample: it is for whole tables")
+    if portion is not None and (resume or in_parts):
+        given_too = "--resume" if resume else "--in-parts"
+        raise click.UsageError(f"give {given_too} without --key-range and --sample: it is for whole tables")
     pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
-    from tailrace.verify.progress import ComparisonView  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.in_parts import verify_whole  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.progress import ComparisonView  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
@@ -99,16 +109,16 @@ def verify(
         _spark(pipeline, "verify", connections=parallelism, cluster=cluster) as spark,
         ComparisonView(Console(stderr=True)) as view,
     ):
-        report = compare(
-            pipeline,
-            spark,
-            pattern=pattern,
-            limit=limit,
-            parallelism=parallelism,
-            progress=view,
-            portion=portion,
-            resume=resume if portion is None else None,
-        )
+        given: dict[str, Any] = {
+            "pattern": pattern,
+            "limit": limit,
+            "parallelism": parallelism,
+            "progress": view,
+        }
+        if portion is None:
+            report = verify_whole(pipeline, spark, resume=resume, in_parts=in_parts, **given)
+        else:
+            report = compare(pipeline, spark, portion=portion, **given)
     print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
         raise SystemExit(EXIT_DIFFERENT)
@@ -182,17 +192,21 @@ def _spark(
 
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.pipeline.signals import end_on_signals  # noqa: PLC0415
+    from tailrace.spark import log_records  # noqa: PLC0415
     from tailrace.spark.session import stop_session  # noqa: PLC0415
     from tailrace.spark.task_errors import missing_package, parse_error  # noqa: PLC0415
     from tailrace.verify.session import comparing_session  # noqa: PLC0415
 
-    log_file = default_log_file(pipeline)
+    beside = default_log_file(pipeline)
+    log_file = beside.with_name(f"{beside.stem}-{command}.log")
+    # without a handler, py4j makes one that prints, if a call fails while the JVM ends
+    logging.basicConfig(level=logging.WARNING, handlers=[log_records.handler(log_file, None)])
     with end_on_signals(_INTERRUPTED[command]):
         spark = comparing_session(
             pipeline,
             command,
             connections=connections,
-            log_file=log_file.with_name(f"{log_file.stem}-{command}.log"),
+            log_file=log_file,
             cluster=cluster,
         )
         try:

@@ -29,6 +29,9 @@ VerifiableSettings: TypeAlias = (
     | DuckDbSettings
 )
 
+#: The sources whose replicas are compared: the values of their types are read back from any of these.
+_OF_REPLICAS = ("mysql", "mariadb", "postgresql")
+
 
 def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> VerifiableSettings:
     """The first sink that can be verified.
@@ -41,8 +44,8 @@ def compared_sink(sinks: Sequence[SinkSettings], source: SourceOptions) -> Verif
             return found
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta, Iceberg, DuckDB, OpenSearch, ClickHouse, and replicas in a database of the"
-        " source's kind",
+        "verify supports Delta, Iceberg, DuckDB, OpenSearch, ClickHouse, and replicas of MySQL, MariaDB and"
+        " PostgreSQL",
         "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
@@ -63,6 +66,6 @@ def _verifiable(sink: SinkSettings, source: SourceOptions) -> VerifiableSettings
         sink, DeltaSettings | IcebergSettings | OpenSearchSettings | ClickHouseSettings | DuckDbSettings
     ):
         return sink
-    if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
+    if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in _OF_REPLICAS:
         return sink
     return None

@@ -7,9 +7,10 @@ and the stream waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +23,8 @@ from tailrace.sinks.duckdb.client import connected
 from tailrace.sinks.duckdb.table import Table
 from tailrace.sinks.tables.columns import held_names
 from tailrace.verify.checksum import Shards
-from tailrace.verify.streamed import StreamedTarget
+from tailrace.verify.portion import KeyRanges
+from tailrace.verify.streamed import Rows, StreamedTarget
 
 _POLL_S = 0.1
 _BATCH_ROWS = 65_536
@@ -51,11 +53,15 @@ class DuckTarget(StreamedTarget):
         """See ComparedTarget."""
         return self.columns_
 
-    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _parts(self, names: Sequence[str], only: KeyRanges | None) -> Sequence[Callable[[], Rows]]:
+        return [partial(self._rows, names, only)]  # the engine reads with all its cores
+
+    def _rows(self, names: Sequence[str], only: KeyRanges | None) -> Rows:
         schema = self._select(names)
-        rows = self.table.path
+        among = "true" if only is None else only.condition(sql.name(only.column))
+        rows = f"{self.table.path} WHERE {among}"
         if self.table.mode is WriteMode.CHANGELOG:
-            rows = change_log.state(self.table, self.columns_.names, self.key)
+            rows = change_log.state(self.table, self.columns_.names, self.key, f"({among})")
         cursor = self.table.connection.cursor()
         reader = cursor.execute(f"SELECT {sql.names(names)} FROM {rows}").to_arrow_reader(_BATCH_ROWS)
         for found in reader:

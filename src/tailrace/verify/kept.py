@@ -5,10 +5,10 @@
 
 It goes on *as of the same batch*: rows as of its position can be read later too, while the server's log
 reaches back to it, and tables have the version that it left until their files are removed. So the result is
-that of one position, just as without the interruption. What was found equal at one batch is never put
-together with what was found at another one: a row that has moved in between might be in neither.
+that of one position, just as without the interruption.
 
-Targets that cannot show an earlier state (replicas, OpenSearch, ClickHouse, DuckDB) cannot go on.
+Targets that cannot show an earlier state (replicas, OpenSearch, ClickHouse, DuckDB) are compared in parts,
+each at a position of its own (`in_parts`).
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class KeptComparison:
         is_new: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._parent = Directory(_place(checkpoint))
-        self._directory = _directory(checkpoint)
+        self._checkpoint = checkpoint
+        self._directory = kept_directory(checkpoint)
         self._clock = clock
         self._lock = threading.Lock()
         self._noted_s: dict[str, float] = {}
@@ -109,14 +109,9 @@ class KeptComparison:
         Raises:
             StateError: none was.
         """
-        value = json.loads(_directory(checkpoint).read(_BATCH) or "null")
+        value = json.loads(kept_directory(checkpoint).read(_BATCH) or "null")
         if value is None or value["v"] != _VERSION:
-            raise StateError(
-                "there is no comparison to go on with",
-                f"found none beside the checkpoint {checkpoint} that was interrupted",
-                "compare anew: tailrace verify PIPELINE.YAML",
-                code="TR-8111",
-            )
+            raise no_comparison(checkpoint)
         return PlannedBatch(value["id"], value["end"], committed=True)
 
     def ranges(
@@ -153,15 +148,31 @@ class KeptComparison:
 
     def forget(self) -> None:
         """The comparison has come to its end."""
-        self._parent.remove_directory(_NAME)
+        forget(self._checkpoint)
+
+
+def forget(checkpoint: str) -> None:
+    """Keep nothing of any comparison."""
+    Directory(_place(checkpoint)).remove_directory(_NAME)
+
+
+def no_comparison(checkpoint: str) -> StateError:
+    """The error where there is none to go on with."""
+    return StateError(
+        "there is no comparison to go on with",
+        f"found none beside the checkpoint {checkpoint} that was interrupted",
+        "compare anew: tailrace verify PIPELINE.YAML",
+        code="TR-8111",
+    )
+
+
+def kept_directory(checkpoint: str) -> Directory:
+    """Where what is kept lies."""
+    return Directory(f"{_place(checkpoint)}/{_NAME}", private=True)
 
 
 def _place(checkpoint: str) -> str:
     return f"{absolute(checkpoint).rstrip('/')}/_tailrace"
-
-
-def _directory(checkpoint: str) -> Directory:
-    return Directory(f"{_place(checkpoint)}/{_NAME}", private=True)
 
 
 def _file(table: str) -> str:

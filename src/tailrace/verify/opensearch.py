@@ -1,13 +1,14 @@
 """The target side of OpenSearch: an index as a batch left it, at a point in time.
 
 A point in time keeps what a refreshed index has, whatever is written later. It is opened between two batches
-(`verify.moments`), and searched page by page, until the comparison ends.
+(`verify.moments`), and searched page by page, some slices of it at the same time, until the comparison ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from tailrace.sinks.opensearch.sources import rows_of
 from tailrace.sinks.opensearch.state import Progress
 from tailrace.verify.checksum import Shards
 from tailrace.verify.moments import keep_between_batches
-from tailrace.verify.streamed import StreamedTarget
+from tailrace.verify.portion import KeyRanges
+from tailrace.verify.streamed import Rows, StreamedTarget
 
 #: How long a point in time is kept after its last search: the source may take long to read.
 _KEEP_ALIVE = "1h"
@@ -41,6 +43,7 @@ class OpenSearchTarget(StreamedTarget):
         index: the target's index.
         version: the last batch written to it.
         point: the point in time.
+        slices: in how many parts it is searched at the same time.
         shards: the rows that count; None: all.
     """
 
@@ -48,6 +51,7 @@ class OpenSearchTarget(StreamedTarget):
     index: Index
     version: int
     point: str
+    slices: int
     shards: Shards | None = None
 
     @property
@@ -55,13 +59,21 @@ class OpenSearchTarget(StreamedTarget):
         """See ComparedTarget."""
         return self.index.schema.arrow
 
-    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    @property
+    def readers(self) -> int:
+        """See StreamedTarget."""
+        return self.slices
+
+    def _parts(self, names: Sequence[str], only: KeyRanges | None) -> Sequence[Callable[[], Rows]]:  # noqa: ARG002 - its rows are filtered
+        return [partial(self._slice, names, number) for number in range(self.slices)]
+
+    def _slice(self, names: Sequence[str], number: int) -> Rows:
         schema = self._select(names)
-        for sources in self._pages():
+        for sources in self._pages(number):
             rows = rows_of(sources, schema, self.index.target)
             yield rows if self.shards is None else self.shards.of(rows)
 
-    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+    def _pages(self, number: int) -> Iterator[list[dict[str, Any]]]:
         size, after = _PAGE, None
         while True:
             body: dict[str, Any] = {
@@ -70,6 +82,8 @@ class OpenSearchTarget(StreamedTarget):
                 "sort": [{"_shard_doc": "asc"}],
                 "track_total_hits": False,
             }
+            if self.slices > 1:
+                body["slice"] = {"id": number, "max": self.slices}
             if after is not None:
                 body["search_after"] = after
             fields = "_shards,hits.hits._source,hits.hits._routing,hits.hits.sort"
@@ -140,12 +154,14 @@ class OpenSearchTargets:
         indices: the indices, by target.
         points: the points in time.
         progress: how far they were, by target.
+        connections: how many searches there are at the same time.
     """
 
     client: OpenSearchClient
     indices: Mapping[str, Index]
     points: _Points
     progress: Mapping[str, Progress]
+    connections: int
 
     @classmethod
     def open(
@@ -153,6 +169,7 @@ class OpenSearchTargets:
         settings: OpenSearchSettings,
         last: Callable[[], tuple[int, Collection[str]]],
         patience_s: float,
+        connections: int,
     ) -> tuple[OpenSearchTargets, int]:
         """Open the indices that a sink writes; returns their batch, too.
 
@@ -160,6 +177,7 @@ class OpenSearchTargets:
             settings: the sink's settings.
             last: asks for the last committed batch, and the targets of the stream then.
             patience_s: how long to wait for a moment between two batches.
+            connections: how many searches there are at the same time.
 
         Raises:
             StateError: the stream has been writing them all the time.
@@ -186,14 +204,15 @@ class OpenSearchTargets:
             return points
 
         points, progress, batch = keep_between_batches(last, notes, keep, patience_s)
-        return cls(client, dict(held), points, progress), batch
+        return cls(client, dict(held), points, progress, connections), batch
 
     def target(self, name: str, table: TableSchema, shards: Shards | None) -> OpenSearchTarget | None:  # noqa: ARG002 - has its own
         """See ComparedTargets."""
         if name not in self.points.ids:
             return None
         done = self.progress[name].done
-        return OpenSearchTarget(self.client, self.indices[name], done, self.points.ids[name], shards)
+        point = self.points.ids[name]
+        return OpenSearchTarget(self.client, self.indices[name], done, point, self.connections, shards)
 
     def release(self) -> None:
         """See ComparedTargets: the points are still needed where rows differ."""

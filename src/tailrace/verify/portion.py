@@ -65,6 +65,15 @@ class KeyRanges:
             inside |= pc.fill_null(found, False).to_numpy(zero_copy_only=False)
         return rows if inside.all() else rows.filter(pa.array(inside))
 
+    def condition(self, column: str) -> str:
+        """These rows as a condition in SQL; `column`: the column's name, quoted."""
+        found = []
+        for first, last in self.ranges:
+            bounds = [] if first is None else [f"{column} >= {first}"]
+            bounds += [] if last is None else [f"{column} <= {last}"]
+            found.append(" AND ".join(bounds) or "1 = 1")
+        return " OR ".join(f"({each})" for each in found) or "1 = 0"
+
     def may_have(self, least: int, greatest: int) -> bool:
         """Whether a number between two may be in a range."""
         return any(True for _ in self._near(least, greatest))
@@ -104,12 +113,12 @@ def key_ranges(table: TableSchema, ranges: Iterable[Range]) -> list[KeyRange]:
     found = []
     for first, last in ranges:
         if (first is None or first <= high) and (last is None or last >= low):
-            after = None if first is None or first <= low else _up_to(table, first - 1)
-            found.append(KeyRange(after, None if last is None or last >= high else _up_to(table, last)))
+            after = None if first is None or first <= low else greatest_key(table, first - 1)
+            found.append(KeyRange(after, None if last is None or last >= high else greatest_key(table, last)))
     return found
 
 
-def _up_to(table: TableSchema, number: int) -> Key:
+def greatest_key(table: TableSchema, number: int) -> Key:
     """The greatest key that begins with `number`."""
     return (number, *(_extent(table.column(name))[1] for name in table.key[1:]))
 
@@ -228,7 +237,7 @@ class Sample:
                 if last is None:
                     break
                 begin = max(begin, last + 1)
-            after = _up_to(table, begin - 1) if begin > low else None
+            after = greatest_key(table, begin - 1) if begin > low else None
             end = source.boundary(table, after, rows // windows)
             found.append((None if after is None else begin, None if end is None else int(end[0])))
         return tuple(found)
@@ -245,7 +254,7 @@ def _greatest(source: Source, table: TableSchema, known: int) -> int:
     low, high = known, _extent(table.column(table.key[0]))[1]
     while low < high:
         middle = (low + high) // 2
-        behind = source.boundary(table, _up_to(table, middle), 1)
+        behind = source.boundary(table, greatest_key(table, middle), 1)
         if behind is None:
             high = middle
         else:

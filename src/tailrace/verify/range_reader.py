@@ -25,10 +25,12 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.reader.snapshot import read_snapshot
+from tailrace.sinks.replica.list_columns import as_bytes
 from tailrace.sinks.tables.columns import stored_schema, stored_type
 from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.verify.checksum import Checksums, rows_in
+from tailrace.verify.foreign import as_plain_json, is_json
 
 #: Rows of one SELECT: bounds the memory of a reader.
 PAGE_ROWS = 50_000
@@ -235,6 +237,10 @@ def as_stored(
         array = by_name.get(field.name.lower())
         if array is None:
             array = pa.nulls(len(rows), field.type)
+        elif is_json(field):
+            array = as_plain_json(array)
+        elif pa.types.is_binary(field.type) and pa.types.is_list(array.type):
+            array = as_bytes(array)  # vectors, where the target's server has none
         elif becomes_text(field.type, array.type):
             array = as_text(array if keeps_times else array.cast(stored_type(array.type)))
         elif array.type != field.type:

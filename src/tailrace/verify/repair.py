@@ -14,7 +14,6 @@ pipeline must run, or be started, and everything that holds of `tailrace resync`
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from tailrace.printable import printable
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.requests import RequestDirectory, requests_path, rows_data
 from tailrace.verify.report import Report
-from tailrace.verify.run import verify
+from tailrace.verify.run import names_in, verify
 
 #: How often to look at the checkpoint, seconds.
 _POLL_S = 1.0
@@ -59,7 +58,7 @@ def compared(
     Raises:
         StateError: a replica was being written each time, or see `verify`.
     """
-    pattern = "|".join(re.escape(name) for name in tables) or None
+    pattern = names_in(tables) or None
     given = {"limit": BY_KEY_ROWS, "patience_s": _BATCH_S, **how}
     return verify(pipeline, spark, pattern=pattern, **given)
 

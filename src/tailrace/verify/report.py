@@ -70,7 +70,9 @@ class Report:
         skipped: tables that were not compared, with the reason.
         seconds: duration.
         part: which part of the rows was compared; "": all of them.
-        before: how many of the source's rows were read before an interruption, as of the same position.
+        before: how many of the source's rows were read before an interruption.
+        first_batch: the first one of several as of which parts were compared, the last of which is `batch`;
+            None: all is as of that one.
     """
 
     batch: int
@@ -80,6 +82,7 @@ class Report:
     seconds: float
     part: str = ""
     before: int = 0
+    first_batch: int | None = None
 
     @property
     def equal(self) -> bool:
@@ -93,7 +96,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         Text.assemble(
             ("Source as of ", ""),
             (printable(report.position), "bold"),
-            (f" against the target after batch {report.batch}", ""),
+            (f" against the target after {_batches(report)}", ""),
             (f": {report.part}" if report.part else "", ""),
         ),
         soft_wrap=True,
@@ -135,6 +138,12 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         ),
         soft_wrap=True,
     )
+
+
+def _batches(report: Report) -> str:
+    if report.first_batch in (None, report.batch):
+        return f"batch {report.batch}"
+    return f"batches {report.first_batch} to {report.batch}, each part as of the same one"
 
 
 def _text(text: str, style: str = "") -> Text:

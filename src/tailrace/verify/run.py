@@ -18,6 +18,7 @@ position that *every* table must have reached.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -33,6 +34,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import ConfigError, StateError
+from tailrace.machine import cores
 from tailrace.model.table import TableId
 from tailrace.pipeline.rules import Transforms
 from tailrace.pipeline.tables_in_force import with_tables_in_force
@@ -42,7 +44,6 @@ from tailrace.sources.base import Source
 from tailrace.spark.checkpoint import Checkpoint, PlannedBatch
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums, Shards
-from tailrace.verify.comparable import shows_earlier
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.kept import KeptComparison, RangeRead
 from tailrace.verify.portion import ComparedPart, KeyRanges, holds_numbers, key_ranges
@@ -83,14 +84,14 @@ def verify(
             and the sink is no table of Delta or Iceberg.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
-        parallelism: connections that read the source.
+        parallelism: connections that read the source, and as many that read a target which is a database.
         limits: options with the limits of reading, as of snapshots; None: there are none.
         settled: see `tables_by_target`.
         patience_s: how long to wait for the end of a batch that is being written, for a replica.
         progress: hears of the source's rows that are read.
         portion: the part of the rows to compare; None: all of them.
-        resume: go on with a comparison that was interrupted; False: forget it, and keep how far this one
-            comes; None: keep nothing.
+        resume: of targets that show earlier states: go on with a comparison that was interrupted; False:
+            forget it, and keep how far this one comes; None: keep nothing.
 
     Returns:
         The result.
@@ -108,28 +109,25 @@ def verify(
         # more than in a pipeline's session: keys and hashes are small
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     checkpoint = Checkpoint(pipeline.checkpoint)
-    routing = Routing(
-        Router(pipeline.routes, pipeline.source_name),
-        Transforms(pipeline.transforms),
-        pipeline.source.column_masks,
-    )
+    routing = routing_of(pipeline)
     stopping = Stopping()
     tasks = None if spark is None else SourceTasks(spark)
-    is_kept = resume is not None and shows_earlier(pipeline.sinks, pipeline.source)
-    if resume and not is_kept:
-        raise ConfigError(
-            "a comparison with this sink cannot go on after an interruption",
-            "its targets cannot show an earlier state; Delta and Iceberg tables can",
-            "compare anew, without --resume",
-            code="TR-8112",
-        )
     interrupted = KeptComparison.batch(pipeline.checkpoint) if resume else None
 
     def opened() -> tuple[ComparedTargets, PlannedBatch]:
         def last() -> PlannedBatch:
-            return interrupted or _last(checkpoint)
+            return interrupted or last_batch(checkpoint)
 
-        return targets_of(pipeline.sinks, pipeline.source, routing.router, spark, last, patience_s=patience_s)
+        return targets_of(
+            pipeline.sinks,
+            pipeline.source,
+            routing.router,
+            spark,
+            last,
+            pattern=pattern,
+            patience_s=patience_s,
+            connections=min(parallelism, cores()),
+        )
 
     with ExitStack() as stack:
         source = stack.enter_context(closing(registry.source(pipeline.source)))
@@ -157,7 +155,7 @@ def verify(
         stack.callback(targets.close)
         end = StreamOffset.from_json(last.end)
         kept: KeptComparison | None = None
-        if is_kept:
+        if resume is not None:
             with suppress(OSError):  # who may not write there compares all the same, and does not go on
                 kept = KeptComparison(pipeline.checkpoint, last, is_new=not resume)
         if interrupted is not None:
@@ -200,7 +198,26 @@ def verify(
     return Report(last.id, str(position), reports, tuple(skipped), seconds, part, before)
 
 
-def _last(checkpoint: Checkpoint) -> PlannedBatch:
+def names_in(tables: Sequence[str]) -> str:
+    """The pattern of these tables."""
+    return "|".join(map(re.escape, tables))
+
+
+def routing_of(pipeline: Pipeline) -> Routing:
+    """The way of the rows of a pipeline's tables."""
+    return Routing(
+        Router(pipeline.routes, pipeline.source_name),
+        Transforms(pipeline.transforms),
+        pipeline.source.column_masks,
+    )
+
+
+def last_batch(checkpoint: Checkpoint) -> PlannedBatch:
+    """The last batch that is committed.
+
+    Raises:
+        StateError: there is none.
+    """
     last = checkpoint.last_committed()
     if last is None:
         raise StateError(

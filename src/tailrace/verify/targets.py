@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,7 +80,9 @@ def targets_of(
     spark: SparkSession | None,
     last: Callable[[], PlannedBatch],
     *,
+    pattern: str | None,
     patience_s: float,
+    connections: int,
 ) -> tuple[ComparedTargets, PlannedBatch]:
     """The targets of the first sink that can be verified, as the last committed batch left them.
 
@@ -89,7 +92,9 @@ def targets_of(
         router: names the targets.
         spark: a session, with Delta for its tables; None: none is needed (`needs_spark`).
         last: asks for the last committed batch.
+        pattern: regular expression over whole names of tables: only their targets are needed; None: all.
         patience_s: how long to wait for the end of a batch that is being written, where that is needed.
+        connections: how many read a target at the same time, where not Spark does, or the target's engine.
 
     Raises:
         ConfigError: no sink can be verified.
@@ -112,7 +117,8 @@ def targets_of(
     def newest() -> tuple[int, Collection[str]]:
         batch = last()
         seen[batch.id] = batch
-        names = StreamOffset.from_json(batch.end).names()
+        known = StreamOffset.from_json(batch.end).names()
+        names = [n for n in known if pattern is None or re.fullmatch(pattern, n, re.DOTALL)]
         return batch.id, {router.target(TableId.parse(name)) for name in names}
 
     if isinstance(sink, ClickHouseSettings):
@@ -124,9 +130,9 @@ def targets_of(
 
         targets, number = DuckTargets.open(sink, newest, patience_s)
     elif isinstance(sink, OpenSearchSettings):
-        targets, number = OpenSearchTargets.open(sink, newest, patience_s)
+        targets, number = OpenSearchTargets.open(sink, newest, patience_s, connections)
     else:
-        targets, number = ReplicaTargets.open(source, sink, newest, patience_s)
+        targets, number = ReplicaTargets.open(source, sink, newest, patience_s, connections)
     return targets, seen[number]
 
 

@@ -94,7 +94,7 @@ class FakeSource(Source, Log):
     def ending_position(self, text, position):
         raise NotImplementedError
 
-    def frozen(self):
+    def frozen(self, connections):
         raise NotImplementedError
 
     def gaps(self, ids, reading):

@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -53,8 +54,14 @@ class Numbers:
 
 
 def kept(values: pa.Array, *ranges: Range) -> list[Any]:
-    rows = pa.RecordBatch.from_arrays([values], ["id"])
-    return [row["id"] for found in limited([rows], KeyRanges("id", ranges)) for row in found.to_pylist()]
+    """The values in ranges: the same by Arrow and by a condition in SQL."""
+    rows, only = pa.RecordBatch.from_arrays([values], ["id"]), KeyRanges("id", ranges)
+    found = [row["id"] for batch in limited([rows], only) for row in batch.to_pylist()]
+    with duckdb.connect() as connection:
+        connection.register("t", pa.Table.from_batches([rows]))
+        by_condition = connection.execute(f"SELECT id FROM t WHERE {only.condition('id')}")
+        assert sorted(map(int, (row[0] for row in by_condition.fetchall()))) == sorted(map(int, found))
+    return found
 
 
 @pytest.mark.parametrize("type_", [pa.int8(), pa.int32(), pa.int64(), pa.decimal128(20, 0)])

@@ -39,7 +39,7 @@ def test_replica_is_not_reached_by_the_way_of_its_source(
     options = parse_options({"url": "mysql://source", "user": "u", "tables": "a.b", **way})
     sink = MySqlSettings("mysql://replica", "w", password=Secret("of-the-replica"))
     with pytest.raises(_OpenedError) as opened:
-        replica.ReplicaTargets.open(options, sink, lambda: (0, ()), 0)
+        replica.ReplicaTargets.open(options, sink, lambda: (0, ()), 0, 1)
     found = opened.value.options
     assert (found.host, found.user, found.password.resolve()) == ("replica", "w", "of-the-replica")
     assert (found.route, found.authentication, found.aws_region) == (RouteOptions(), "password", None)

@@ -267,11 +267,11 @@ class MySqlSource(Source):
         with closing(MySqlSession(self._options)) as session:
             yield from session.pages(SnapshotSplit(table, None, None, {}, page_rows))
 
-    def frozen(self) -> FrozenTables:
-        """All tables as they are now, by a consistent snapshot."""
+    def frozen(self, connections: int) -> FrozenTables:
+        """All tables as they are now, by consistent snapshots."""
         from tailrace.sources.mysql.snapshot.frozen import MySqlFrozenTables  # noqa: PLC0415
 
-        return MySqlFrozenTables(self._options)
+        return MySqlFrozenTables(self._options, connections)
 
     def close(self) -> None:
         """Drop the connection."""

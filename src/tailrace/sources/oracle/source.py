@@ -203,17 +203,17 @@ class OracleSource(Source):
 
     def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
         """All rows of a table as they are now."""
-        frozen = self.frozen()
+        frozen = self.frozen(1)
         try:
-            yield from frozen.read_table(table, page_rows)
+            yield from frozen.read_range(table, None, None, page_rows)
         finally:
             frozen.close()
 
-    def frozen(self) -> FrozenTables:
+    def frozen(self, connections: int) -> FrozenTables:
         """All tables as they are at the present SCN."""
         from tailrace.sources.oracle.snapshot.frozen import OracleFrozenTables  # noqa: PLC0415
 
-        return OracleFrozenTables(self._options)
+        return OracleFrozenTables(self._options, connections)
 
     def close(self) -> None:
         """Drop the connections."""

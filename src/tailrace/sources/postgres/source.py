@@ -564,11 +564,11 @@ class PostgresSource(Source):
         finally:
             connection.break_off()
 
-    def frozen(self) -> FrozenTables:
-        """All tables as they are now, by a repeatable read."""
+    def frozen(self, connections: int) -> FrozenTables:
+        """All tables as they are now, by repeatable reads."""
         from tailrace.sources.postgres.snapshot.frozen import PostgresFrozenTables  # noqa: PLC0415
 
-        return PostgresFrozenTables(self._options)
+        return PostgresFrozenTables(self._options, connections)
 
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import oracledb
 
 from tailrace.config.options import SourceOptions
+from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.connection_pool import ConnectionPool
 from tailrace.sources.oracle import catalog
-from tailrace.sources.oracle.connection import connect, translate
+from tailrace.sources.oracle.connection import Connection, connect, translate
 from tailrace.sources.oracle.snapshot import select
 
 
@@ -19,25 +21,33 @@ class OracleFrozenTables:
 
     Args:
         options: the server.
+        connections: how many ranges can be read at the same time.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._connection = connect(options, purpose="reading tables", rows=True)
+    def __init__(self, options: SourceOptions, connections: int) -> None:
+        def open_one() -> Connection:
+            return connect(options, purpose="reading tables", rows=True)
+
+        self._connections = ConnectionPool(connections, open_one, Connection.close)
         try:
-            self._scn = catalog.database(self._connection).scn
+            with self._connections.taken() as connection:
+                self._scn = catalog.database(connection).scn
         except (oracledb.Error, OSError) as error:
-            self._connection.close()
+            self._connections.close()
             raise translate(error, "asking for the SCN") from error
 
-    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
-        """All rows of a table, page by page."""
+    def read_range(
+        self, table: TableSchema, after: Key | None, upto: Key | None, page_rows: int
+    ) -> Iterator[Page]:
+        """The rows of a key range, page by page."""
         try:
-            yield from select.pages(
-                self._connection, table, self._scn, after=None, upto=None, page_rows=page_rows
-            )
+            with self._connections.taken() as connection:
+                yield from select.pages(
+                    connection, table, self._scn, after=after, upto=upto, page_rows=page_rows
+                )
         except (oracledb.Error, OSError) as error:
             raise translate(error, f"reading {table.id}") from error
 
     def close(self) -> None:
-        """Close the session."""
-        self._connection.close()
+        """Close the sessions."""
+        self._connections.close()

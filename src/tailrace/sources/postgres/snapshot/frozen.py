@@ -1,4 +1,4 @@
-"""Tables as they were at one moment: a transaction of repeatable reads."""
+"""Tables as they were at one moment: transactions of repeatable reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
-from tailrace.model.split import SnapshotSplit
+from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
-from tailrace.sources.postgres.connection import connect, translate
+from tailrace.sources.connection_pool import ConnectionPool
+from tailrace.sources.postgres.connection import Connection, connect, translate
 from tailrace.sources.postgres.snapshot.select import copy_pages, is_partitioned
 
 
@@ -19,26 +20,34 @@ class PostgresFrozenTables:
 
     Args:
         options: the server.
+        connections: how many ranges can be read at the same time.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._connection = connect(options, purpose="reading tables as of one moment", rows=True)
-        try:
-            self._connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._connection.rows("SELECT 1")  # the first statement takes the snapshot
-        except (DatabaseError, InterfaceError, OSError) as error:
-            self._connection.break_off()
-            raise translate(error, "beginning to read tables as of one moment") from error
+    def __init__(self, options: SourceOptions, connections: int) -> None:
+        def begin() -> Connection:
+            connection = connect(options, purpose="reading tables as of one moment", rows=True)
+            try:
+                connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                connection.rows("SELECT 1")  # the first statement takes the snapshot
+            except (DatabaseError, InterfaceError, OSError) as error:
+                connection.break_off()
+                raise translate(error, "beginning to read tables as of one moment") from error
+            return connection
 
-    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        self._connections = ConnectionPool(connections, begin, Connection.break_off)
+
+    def read_range(
+        self, table: TableSchema, after: Key | None, upto: Key | None, page_rows: int
+    ) -> Iterator[Page]:
         """See `FrozenTables`."""
-        split = SnapshotSplit(table, None, None, {}, page_rows)
+        split = SnapshotSplit(table, after, upto, {}, page_rows)
         try:
-            partitioned = is_partitioned(self._connection, table)
-            yield from copy_pages(self._connection, split, table, partitioned=partitioned)
+            with self._connections.taken() as connection:
+                partitioned = is_partitioned(connection, table)
+                yield from copy_pages(connection, split, table, partitioned=partitioned)
         except (DatabaseError, InterfaceError, OSError) as error:
             raise translate(error, f"reading `{table.id}` as of one moment") from error
 
     def close(self) -> None:
         """See `FrozenTables`."""
-        self._connection.break_off()
+        self._connections.close()
