@@ -54,8 +54,10 @@ from tailrace.verify.tables import tables_by_target
 
 #: A table with twice as many rows is divided into parts of about this number.
 PART_ROWS = 10_000_000
-#: Errors of a part that say why it is left out: there is nothing to compare, or not in part.
-_NOTHING, _NOT_IN_PART = "TR-8101", "TR-8108"
+#: Errors of a part that is left out: its tables cannot be compared now, or are none of the stream any more.
+_LEFT_OUT = ("TR-8101", "TR-8102")
+#: That of one whose target is to be compared as a whole.
+_NOT_IN_PART = "TR-8108"
 #: How long to wait for a moment between two batches, seconds: there is one for each part.
 _PATIENCE_S = 30.0
 _VERSION = 1
@@ -111,8 +113,8 @@ def verify_whole(
         }
         try:
             found.add(part, verify(pipeline, spark, progress=shown.of_next(), **given))
-        except StateError as error:
-            if error.code != _NOTHING:
+        except (StateError, ConfigError) as error:
+            if error.code not in _LEFT_OUT:
                 raise
             found.skip(part, error)
         shown.done(part)
@@ -355,7 +357,7 @@ class _Found:
             )
         )
 
-    def skip(self, part: Part, error: StateError) -> None:
+    def skip(self, part: Part, error: StateError | ConfigError) -> None:
         """There is nothing of a part to compare any more."""
         self._skipped += [(name, error.detail or error.message) for name in part.tables]
 
