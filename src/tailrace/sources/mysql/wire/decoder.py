@@ -150,7 +150,7 @@ class EventDecoder(ChangeDecoder):
         self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
         self._state_at = self._state.ctypes.data
-        self._row_scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
+        self._row_scratch = np.zeros(0, np.uint8)
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
         self._file = ""
@@ -509,7 +509,10 @@ class EventDecoder(ChangeDecoder):
         for batch in super()._decode(slot, chosen):
             yield from with_queries(batch, events)
 
-    def _scratch(self, columns: int) -> np.ndarray:  # noqa: ARG002 - the same for any number
+    def _scratch(self, columns: int) -> np.ndarray:
+        needed = rw.SCRATCH_BYTES + rw.null_bytes(columns, self._max_rows)
+        if len(self._row_scratch) < needed:
+            self._row_scratch = np.empty(needed, np.uint8)
         return self._row_scratch
 
     def _room(self, layout: Layout, size: int) -> int:

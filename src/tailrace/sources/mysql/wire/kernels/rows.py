@@ -7,6 +7,9 @@ converted; nothing in the output points into the input.
 A row image is a bitmap of NULLs and the values that are not NULL, one after the other, each as long as its
 type says. So a wrong length anywhere shows as a row that does not end where the event does.
 
+The bitmaps are kept, row by row, and make the columns' validity bitmaps in the end, eight rows and columns at
+a time. To set a bit for each value would touch as many bitmaps as there are columns with every row.
+
 With `binlog_row_image` other than FULL an image lacks columns, as the event's bitmaps say. All rows of a
 batch then lack the same ones, and are of one kind of event.
 
@@ -17,7 +20,7 @@ import numpy as np
 
 from tailrace.kernels.columns import no_image
 from tailrace.kernels.declarations import entry, inline
-from tailrace.kernels.memory import copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
+from tailrace.kernels.memory import SLACK, copy, ld8, ld16, ld32, ld64, set_bit, st8, st16, st32, st64
 from tailrace.kernels.utf8 import copy_utf8, is_ascii, is_utf8
 from tailrace.model.change import OP_CREATE
 from tailrace.sources.mysql.wire.kernels.decimal import MAX_TEXT, read_decimal128, write_decimal
@@ -83,8 +86,18 @@ ALL_COLUMNS = 1
 
 _GROUPS = 64
 _STACK = 256
-#: Bytes of scratch memory the kernel needs: the failing column, groups of a decimal, JSON's stack.
+#: Bytes of scratch memory the kernel needs: the failing column, groups of a decimal, JSON's stack. Behind
+#: them the bitmaps of NULLs of all rows, before images first (`null_bytes`).
 SCRATCH_BYTES = _STACK + STACK_BYTES
+#: Steps of transposing eight bytes of eight bits: bits that are swapped with those so many places above.
+_STEP_7, _STEP_14, _STEP_28 = (
+    np.uint64(x) for x in (0x00AA00AA00AA00AA, 0x0000CCCC0000CCCC, 0x00000000F0F0F0F0)
+)
+
+
+def null_bytes(columns: int, rows: int) -> int:
+    """Bytes of the bitmaps of NULLs of both images, SLACK for each image included."""
+    return 2 * (((columns + 7) >> 3) * rows + SLACK)
 
 
 @inline
@@ -204,29 +217,69 @@ def _variable(p, end, row, d, k, f, scratch, kt):
 
 
 @inline
-def _image(p, end, row, cols, ncol, present, scratch, kt):
+def _keep_nulls(to, nulls, ncol, present):
+    """Write the bitmap of the columns that have no value: NULLs, and what the image lacks."""
+    if present == ALL_COLUMNS:
+        copy(to, nulls, (ncol + 7) >> 3)
+        return
+    _fill(to, (ncol + 7) >> 3)
+    shown = np.int64(0)
+    for c in range(ncol):
+        if (ld8(present + (c >> 3)) >> (c & 7)) & 1:
+            if (ld8(nulls + (shown >> 3)) >> (shown & 7)) & 1 == 0:
+                st8(to + (c >> 3), ld8(to + (c >> 3)) ^ (1 << (c & 7)))
+            shown += 1
+
+
+@inline
+def _fill(to, n):
+    """Set n bytes of bits: no column has a value."""
+    end = to + n
+    while to < end:
+        st64(to, -1)
+        to += 8
+
+
+@inline
+def _write_validity(cols, ncol, nulls, rows):
+    """Make the validity bitmaps of columns from the bitmaps of NULLs of their rows."""
+    size = (ncol + 7) >> 3
+    for first in range(0, rows, 8):
+        count = min(rows - first, 8)
+        at = nulls + first * size
+        for j in range(size):
+            x = np.uint64(0xFFFFFFFFFFFFFFFF)
+            for i in range(count):
+                x = (x << np.uint64(8)) | np.uint64(ld8(at + (count - 1 - i) * size + j))
+            t = (x ^ (x >> np.uint64(7))) & _STEP_7
+            x = x ^ t ^ (t << np.uint64(7))
+            t = (x ^ (x >> np.uint64(14))) & _STEP_14
+            x = x ^ t ^ (t << np.uint64(14))
+            t = (x ^ (x >> np.uint64(28))) & _STEP_28
+            x = ~(x ^ t ^ (t << np.uint64(28)))
+            for c in range(8 * j, min(ncol, 8 * j + 8)):
+                st8(ld64(cols + 64 * c + 24) + (first >> 3), np.int64(x & np.uint64(255)))
+                x >>= np.uint64(8)
+
+
+@inline
+def _image(p, end, row, cols, ncol, present, kept, scratch, kt):
     """One row image into row `row`: the address after it; or minus a status, scratch has the column.
 
-    `present` is the address of the bitmap of its columns, or ALL_COLUMNS.
+    `present` is the address of the bitmap of its columns, or ALL_COLUMNS. `kept` is where the bitmap of those
+    without a value goes.
     """
     nulls = p
     p += ((ncol if present == ALL_COLUMNS else _count_set(present, ncol)) + 7) >> 3
     st64(scratch, -1)
     if p > end:
         return np.int64(-MALFORMED)
-    shown = np.int64(0)
+    _keep_nulls(kept, nulls, ncol, present)
     for c in range(ncol):
         d = cols + 64 * c
         k = ld64(d)
         f = ld64(d + 32)
-        if present == ALL_COLUMNS:
-            null = (ld8(nulls + (c >> 3)) >> (c & 7)) & 1
-        else:
-            null = np.int64(1)
-            if (ld8(present + (c >> 3)) >> (c & 7)) & 1:
-                null = (ld8(nulls + (shown >> 3)) >> (shown & 7)) & 1
-                shown += 1
-        if null:
+        if (ld8(kept + (c >> 3)) >> (c & 7)) & 1:
             if k >= K_VARIABLE:
                 st32(f + 4 * row + 4, ld32(f + 4 * row))
             continue
@@ -290,15 +343,13 @@ def _image(p, end, row, cols, ncol, present, scratch, kt):
                     if ld64(d + 40):
                         st64(scratch, c)
                         return np.int64(-ZERO_DATE)
-                    continue
-                if k == K_DATE:
+                    set_bit(kept, c)
+                elif k == K_DATE:
                     st32(f + 4 * row, x)
                 else:
                     st64(f + 8 * row, x)
-                set_bit(ld64(d + 24), row)
                 continue
             p += w
-        set_bit(ld64(d + 24), row)
     return p
 
 
@@ -376,7 +427,8 @@ def decode_rows(
 ):
     """Decode row events of one table until they end, or the batch is full: see `rowbatch`.
 
-    `scratch` has SCRATCH_BYTES. An event's start and end are those without its checksum.
+    `scratch` has SCRATCH_BYTES, and behind them `null_bytes` for `max_rows`. An event's start and end are
+    those without its checksum.
     """
     n = np.int64(0)
     txns = np.int64(0)
@@ -400,6 +452,8 @@ def decode_rows(
     in_after = np.int64(0)
     kind = np.int64(-1)
     nb = (ncol + 7) >> 3
+    nulls_before = scratch + SCRATCH_BYTES
+    nulls_after = nulls_before + nb * max_rows + SLACK
     while i < count and status == rb.DONE:
         x = events + 8 * rb.EV_WORDS * ld64(chosen + 8 * i)
         ev = ld64(x)
@@ -444,14 +498,16 @@ def decode_rows(
             side = np.int64(0)
             if what == 0:
                 no_image(n, cols, variable, nvar)
+                _fill(nulls_before + nb * n, nb)
             else:
-                q = _image(q, end, n, cols, ncol, before_has, scratch, kt)
+                q = _image(q, end, n, cols, ncol, before_has, nulls_before + nb * n, scratch, kt)
             if q > 0:
                 side = ncol
                 if what == 2:
                     no_image(n, after, variable, nvar)
+                    _fill(nulls_after + nb * n, nb)
                 else:
-                    q = _image(q, end, n, after, ncol, after_has, scratch, kt)
+                    q = _image(q, end, n, after, ncol, after_has, nulls_after + nb * n, scratch, kt)
             if q < 0:
                 status = -q
                 if ld64(scratch) >= 0:
@@ -478,6 +534,10 @@ def decode_rows(
         if status == rb.DONE:
             i += 1
             p = np.int64(0)
+    if befores:
+        _write_validity(cols, ncol, nulls_before, n)
+    if afters:
+        _write_validity(after, ncol, nulls_after, n)
     st64(cursor + 8 * rb.CU_EVENT, i)
     st64(cursor + 8 * rb.CU_ROWS, n)
     st64(cursor + 8 * rb.CU_TXNS, txns)
