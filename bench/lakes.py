@@ -1,18 +1,24 @@
 """Changes into lake tables: a change log appended, a burst brought into a large table.
 
+    python -m bench.lakes [rows ...]    the burst alone, into tables of so many rows (5 and 50 million)
+
 The change log is that of the work `bulk`, a third each inserts, updates and deletes, into a Delta table of
 mode changelog and an Iceberg one. The burst is 600 updates, 200 deletes and 200 inserts in each transaction,
 all over the keys of `items`, brought into a Delta table of mode upsert: once with merges that adapt, and once
-with each batch merged. It is over when the table is current; then it is compared with the source.
+with each batch merged. It is over when the table is current; then it is compared with the source. By itself
+the burst has as many events for each of the tables.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +27,7 @@ from pyspark.sql import SparkSession
 from bench import data, spark_runs
 from bench.report import Figure
 from bench.servers import Server
+from bench.targets import show_judged
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.delta.sink import DeltaSink
@@ -40,7 +47,9 @@ def measure(source: Server, spark: SparkSession, rows: int, events: int) -> Iter
         data.execute(connection, f"USE {data.DATABASE}")
         yield from _appended(source, connection, spark, events)
         for interval in (None, 0):
-            yield from _burst(source, connection, spark, rows, interval)
+            yield from _burst(
+                source, connection, spark, rows=rows, most=int(rows * _EVENTS_PER_ROW), interval=interval
+            )
 
 
 def _appended(source: Server, connection: Any, spark: SparkSession, events: int) -> Iterator[Figure]:
@@ -74,8 +83,27 @@ def changelog(name: str, path: str) -> Sink:
     return IcebergSink(IcebergSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
 
 
+def bursts(sizes: Sequence[int], events: int) -> Iterator[Figure]:
+    """The burst into tables of several sizes, each on a server of its own.
+
+    Args:
+        sizes: numbers of rows.
+        events: of each burst.
+    """
+    rates = list[float]()
+    for rows in sizes:
+        with spark_runs.with_items(rows) as (source, spark), closing(source.connect()) as connection:
+            data.execute(connection, f"USE {data.DATABASE}")
+            for figure in _burst(source, connection, spark, rows=rows, most=events, interval=None):
+                yield figure
+            rates.append(figure.value)
+            if len(rates) > 1:
+                name, ratio = f"of the rate into {sizes[0]:,} rows", rates[-1] / rates[0]
+                yield replace(figure, name=name, ratio=ratio)
+
+
 def _burst(
-    source: Server, connection: Any, spark: SparkSession, rows: int, interval: int | None
+    source: Server, connection: Any, spark: SparkSession, *, rows: int, most: int, interval: int | None
 ) -> Iterator[Figure]:
     options = source.options("items", "cells")
     how = "merges that adapt" if interval is None else "each batch merged"
@@ -88,7 +116,7 @@ def _burst(
             f"lake, upsert, {rows:,} rows", "snapshot to Delta", held / run.stream_s, "rows/s",
             cpu_s=dict(run.usage.cpu_s),
         )  # fmt: skip
-        events = _change(connection, rows)
+        events = _change(connection, rows, most)
         run, seconds = _run(DeltaSink(settings, Router([])), spark, options, Path(path), stream)
         yield Figure(
             f"lake, upsert, burst of {events:,} events into {rows:,} rows",
@@ -117,14 +145,14 @@ def _run(
     return run, time.perf_counter() - begin
 
 
-def _change(connection: Any, rows: int) -> int:
-    """Change rows all over the table; how many events."""
+def _change(connection: Any, rows: int, most: int) -> int:
+    """Change rows all over the table, by about `most` events; how many they are."""
     events = 0
     with connection.cursor() as cursor:
         cursor.execute("SELECT MAX(id) + 1 FROM items")
         top = int(cursor.fetchone()[0])
         each = _UPDATES + _DELETES + _INSERTS
-        for i in range(max(int(rows * _EVENTS_PER_ROW) // each, 1)):
+        for i in range(max(most // each, 1)):
             first = 1 + i * 7919 * each % max(rows - each, 1)
             cursor.execute("BEGIN")
             events += cursor.execute(
@@ -136,3 +164,17 @@ def _change(connection: Any, rows: int) -> int:
             events += cursor.execute(f"INSERT INTO items {data.numbers(data.ROW, new, new + _INSERTS - 1)}")
             cursor.execute("COMMIT")
     return events
+
+
+def main() -> int:
+    """The burst into tables of several sizes; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.lakes", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("rows", type=int, nargs="*", default=[5_000_000, 50_000_000], help="of each table")
+    parser.add_argument("--events", type=int, default=3_000_000, help="of the burst (3,000,000)")
+    given = parser.parse_args()
+    return show_judged(bursts(given.rows, given.events))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

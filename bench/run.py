@@ -176,7 +176,7 @@ class Bench:
             cells = self._snapshot(made) if made.part is None else self._log(made, made.part)
         if "peers" in self._sizes.only:
             ours = {
-                "cells": cells or self._shape(made, "cells", None),
+                "cells": cells or self._counted(made),
                 "debezium": self._shape(made, "debezium", None),
             }
             limit_s = self._sizes.peer_seconds
@@ -197,6 +197,7 @@ class Bench:
         cells = self._shape(made, "cells", single)
         name = "Tailrace cells to noop (of the drain, 2 connections)"
         self._add(Figure(section, name, cells.value, "rows/s", ratio=cells.value / double))
+        counted = self._counted(made)
         ceiling = self._premade(section, rows)
         self._stream(
             section,
@@ -205,7 +206,7 @@ class Bench:
             lambda: spark_runs.tailrace(self._spark, self._server.options("items", "row")),
             ceiling,
         )
-        return cells
+        return counted
 
     def _log(self, made: Made, part: LogPart) -> Figure:
         raw = self._drain(
@@ -217,20 +218,33 @@ class Bench:
         self._add(Figure(made.section, "cells, of the drain of the dump", cells.value, "rows/s", ratio=share))
         if made.work.one_table:
             self._shape(made, "row", raw)
-        return cells
+        return self._counted(made)
+
+    def _counted(self, made: Made) -> Figure:
+        """A stream of the work in shape `cells` to tasks of a sink."""
+        return self._stream(
+            made.section,
+            "Tailrace cells to a sink's tasks",
+            made.events,
+            partial(spark_runs.counted, self._spark, self._options(made, "cells")),
+            None,
+            system="Tailrace cells",
+        )
+
+    def _options(self, made: Made, shape: str) -> Mapping[str, str]:
+        part = made.part
+        start = {} if part is None else {"startingPosition": f"file:{part.file}:{part.start}"}
+        return self._server.options(made.work.tables, shape, **start)
 
     def _shape(self, made: Made, shape: str, drain: float | None) -> Figure:
         """A stream of the work in a shape to `noop`, compared with a drain's rate if there is one."""
-        part = made.part
-        start = {} if part is None else {"startingPosition": f"file:{part.file}:{part.start}"}
-        options = self._server.options(made.work.tables, shape, **start)
         return self._stream(
             made.section,
             f"Tailrace {shape} to noop" + ("" if drain is None else " (of the drain)"),
             made.events,
-            partial(spark_runs.tailrace, self._spark, options),
+            partial(spark_runs.tailrace, self._spark, self._options(made, shape)),
             drain,
-            system=f"Tailrace {shape}",
+            system="" if shape == "cells" else f"Tailrace {shape}",
         )
 
     def _latency(self) -> None:

@@ -1,4 +1,4 @@
-"""Streams through Spark to the `noop` sink, timed by Spark's own progress and by the clock."""
+"""Streams through Spark to `noop` or to a sink's tasks, timed by Spark's own progress and by the clock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -21,9 +23,10 @@ from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
 from bench.servers import Server, running
 from tailrace.sinks.base import CellBatch, Sink, StreamId
-from tailrace.spark.jvm import register_source
+from tailrace.spark.jvm import map_in_arrow, register_source
 from tailrace.spark.session import local_master, spark_session
 from tailrace.spark.source import PipelineSource
+from tailrace.spark.unread import cells_in
 
 TASKS = 2
 _CONF = {
@@ -154,6 +157,26 @@ def into_sink(
 
     run = into(spark, options, write, checkpoint)
     return replace(run, rows=rows)
+
+
+def counted(spark: SparkSession, options: Mapping[str, str]) -> Run:
+    """Everything there is in shape `cells`, as a pipeline's sinks get it: their tasks read, and count."""
+    own, rows = StreamId("bench", uuid.uuid4().hex), 0
+
+    def write(frame: DataFrame, number: int) -> None:
+        nonlocal rows
+        with closing(CellBatch(own, number, frame, None)) as batch:
+            found = map_in_arrow(batch.columns_once("changes"), _count, "n bigint").collect()
+            rows += sum(row.n for row in found)
+
+    with tempfile.TemporaryDirectory() as checkpoint:
+        run = into(spark, options, write, Path(checkpoint))
+    return replace(run, rows=rows)
+
+
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    changes = sum(pc.sum(cells.column("changes")).as_py() or 0 for cells in cells_in(batches, ["changes"]))
+    yield pa.RecordBatch.from_pydict({"n": [changes]})
 
 
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:

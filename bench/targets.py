@@ -68,7 +68,7 @@ class Target:
 
 
 def _of_log(section: str, *, least: float, debezium: float, flink: float | None = None) -> Iterator[Target]:
-    yield Target(section, "Tailrace cells to noop", least, why=_LOG)
+    yield Target(section, "Tailrace cells to a sink's tasks", least, why=_LOG)
     yield Target(section, "Debezium Embedded 3", debezium, why=_WARM)
     yield Target(section, "Debezium Embedded, JSON", 8, why=_JSON)
     yield Target(section, "CPU of Tailrace cells", most=1 / 8, why=_WHOLE)
@@ -100,6 +100,7 @@ TARGETS = (
     Target("replica, changes", "into", 30_000, why="The target server's own work: it takes both cores."),
     Target("lake, change log", "appended to Delta", 400_000, why=_ONE_MACHINE),
     Target("lake, upsert, burst", "until the table is current, merges that adapt", 200_000, why=_MERGE),
+    Target("lake, upsert, burst", "of the rate into", 0.5, why=_MERGE),
     Target("Delta upsert", "commit to visible, p50", most=1, why=_COMMITS),
     Target("many tables, 10,000", "start", most=60, why=_ONE_MACHINE),
     Target("Kafka", "exactly-once", 250_000, why=_KAFKA),
