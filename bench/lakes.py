@@ -94,12 +94,13 @@ def bursts(sizes: Sequence[int], events: int) -> Iterator[Figure]:
     for rows in sizes:
         with spark_runs.with_items(rows) as (source, spark), closing(source.connect()) as connection:
             data.execute(connection, f"USE {data.DATABASE}")
-            for figure in _burst(source, connection, spark, rows=rows, most=events, interval=None):
-                yield figure
-            rates.append(figure.value)
-            if len(rates) > 1:
-                name, ratio = f"of the rate into {sizes[0]:,} rows", rates[-1] / rates[0]
-                yield replace(figure, name=name, ratio=ratio)
+            snapshot, burst = _burst(source, connection, spark, rows=rows, most=events, interval=None)
+            yield snapshot
+            rates.append(burst.value)
+            if rows != sizes[0]:
+                name = f"until the table is current (of the rate into {sizes[0]:,} rows)"
+                burst = replace(burst, name=name, ratio=burst.value / rates[0])
+            yield burst
 
 
 def _burst(
