@@ -43,6 +43,7 @@ from tailrace.pipeline.run import default_log_file
 from tailrace.pipeline.verify_state import Asked, Comparison
 from tailrace.printable import printable
 from tailrace.private import make_private_directory
+from tailrace.repetition import repeatedly
 from tailrace.sinks.base import Written
 from tailrace.spark.checkpoint import Checkpoint, absolute, is_local
 from tailrace.verify.comparable import is_comparable
@@ -268,21 +269,13 @@ class Verifications:
         if asked is None or not is_job(asked.id):
             yield
             return
-        done = threading.Event()
 
         def look() -> None:
-            while not done.wait(_POLL_S[is_local(self._path)]):
-                if asked in self._outcomes.cancelled():
-                    worker.close()
-                    return
+            if asked in self._outcomes.cancelled():
+                worker.close()
 
-        thread = threading.Thread(target=look, name="verify-cancel", daemon=True)
-        thread.start()
-        try:
+        with repeatedly(look, _POLL_S[is_local(self._path)]):
             yield
-        finally:
-            done.set()
-            thread.join()
 
     def _compare(self, job: Job) -> None:
         """Compare tables in a process of its own."""
