@@ -22,8 +22,11 @@ from bench import data
 from bench.premade import PremadeDataSource
 from bench.processes import Sampler, Usage
 from bench.servers import Server, running
+from tailrace.formats.connect.modes import DEFAULT_MODES
 from tailrace.sinks.base import CellBatch, Sink, StreamId
+from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow, register_source
+from tailrace.spark.row_layouts import MessageLayout
 from tailrace.spark.session import local_master, spark_session
 from tailrace.spark.source import PipelineSource
 from tailrace.spark.unread import cells_in
@@ -172,6 +175,30 @@ def counted(spark: SparkSession, options: Mapping[str, str]) -> Run:
     with tempfile.TemporaryDirectory() as checkpoint:
         run = into(spark, options, write, Path(checkpoint))
     return replace(run, rows=rows)
+
+
+def messages(spark: SparkSession, options: Mapping[str, str]) -> Run:
+    """The same as Debezium's messages in JSON, which the tasks make, as those of sinks for messages do."""
+    own, rows, size = StreamId("bench", uuid.uuid4().hex), 0, 0
+
+    def write(frame: DataFrame, number: int) -> None:
+        nonlocal rows, size
+        with closing(CellBatch(own, number, frame, None)) as batch:
+            found = map_in_arrow(batch.columns_once("cell"), _encode, "n bigint, bytes bigint").collect()
+            rows, size = rows + sum(row.n for row in found), size + sum(row.bytes for row in found)
+
+    with tempfile.TemporaryDirectory() as checkpoint:
+        run = into(spark, options, write, Path(checkpoint))
+    return replace(run, rows=rows, message_bytes=size)
+
+
+def _encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    layout, changes, length = MessageLayout("bench", False, "mysql", DEFAULT_MODES, None, ""), 0, 0
+    for made in layout.rows(changes_of(batches)):
+        values = made.column("value")
+        changes += len(values) - values.null_count  # a tombstone is no change
+        length += pc.sum(pc.binary_length(values)).as_py() or 0
+    yield pa.RecordBatch.from_pydict({"n": [changes], "bytes": [length]})
 
 
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

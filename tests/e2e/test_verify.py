@@ -604,6 +604,18 @@ def test_comparison_of_a_database_goes_on_with_the_parts_that_are_left(
         parts.verify(resume=False)
     parts.fails_at = 0
     assert parts.verify(resume=True).equal
+    of_begin = iter([True])
+
+    def interrupted(_: str) -> None:
+        if not next(of_begin, False):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(in_parts, "forget", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            parts.verify(resume=False)
+    found = parts.verify(resume=True)
+    assert (found.equal, found.position, parts.compared) == (True, report.position, [])
 
     execute("UPDATE numbers SET v = -1 WHERE a = 10 AND b = 0")  # in the first part
     parts.fails_at = 5

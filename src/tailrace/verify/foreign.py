@@ -33,6 +33,8 @@ _INTERVAL = r"^PT(?:(?P<hours>-?\d+)H)?(?:(?P<minutes>-?\d+)M)?(?:(?P<seconds>-?
 _UNITS_US = {"hours": 3_600_000_000, "minutes": 60_000_000}
 #: What an interval is that is no TIME.
 _OTHER_US = -(1 << 63)
+#: What a bit string is that is longer than the source's: no BIT(n) is empty.
+_OTHER_BITS = b""
 #: The whole numbers that MySQL keeps as such in JSON.
 _WHOLE = range(-(1 << 63), 1 << 64)
 
@@ -121,16 +123,17 @@ def _number(parts: pa.StructArray, name: str, type_: pa.DataType) -> pa.Array:
 
 def _bits(array: pa.StringArray, of_source: ColumnType) -> pa.BinaryArray:
     """Bit strings as bytes: the number that they are, the most significant byte first."""
-    bits = of_source.bits or 1
-    size = -(-bits // 8)
-    texts = pc.utf8_lpad(pc.fill_null(array, ""), 8 * size, "0")
+    size = -(-(of_source.bits or 1) // 8)
+    texts = pc.utf8_ltrim(pc.fill_null(array, ""), "0")
+    is_other = pc.greater(pc.utf8_length(texts), 8 * size)
+    texts = pc.utf8_lpad(pc.if_else(is_other, "", texts), 8 * size, "0")
     digits = np.frombuffer("".join(texts.to_pylist()).encode(), np.uint8)
     data = np.packbits(digits.reshape(len(array), 8 * size) == ord("1"), axis=1)
     offsets = np.arange(len(array) + 1, dtype=np.int32) * size
     made = pa.Array.from_buffers(
         pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())]
     )
-    return pc.if_else(array.is_valid(), made, None)
+    return pc.if_else(array.is_valid(), pc.if_else(is_other, _OTHER_BITS, made), None)
 
 
 def _written(text: str) -> str:

@@ -146,12 +146,14 @@ class EqualPart:
         rows: its number of rows.
         version: as of `TargetReport`.
         left_out: likewise.
+        position: the log position of that batch's end, for display.
     """
 
     batch: int
     rows: int
     version: int | None
     left_out: tuple[str, ...]
+    position: str = ""
 
 
 @dataclass
@@ -322,17 +324,19 @@ class _Found:
     def __init__(self, limit: int, skipped: Sequence[tuple[str, str]]) -> None:
         self._limit, self._skipped = limit, list(skipped)
         self._targets: dict[str, TargetReport] = {}
-        self._batches: list[int] = []
-        self._position, self._seconds, self._before = "", 0.0, 0
+        #: The batches as of which parts were compared, with their positions.
+        self._batches: dict[int, str] = {}
+        self._seconds, self._before = 0.0, 0
 
     def add(self, part: Part, report: Report) -> None:
         """A part was compared; it is noted in it if it is equal."""
         (found,) = report.targets
         if found.equal:
-            part.equal = EqualPart(report.batch, found.source_rows, found.version, found.left_out)
+            part.equal = EqualPart(
+                report.batch, found.source_rows, found.version, found.left_out, report.position
+            )
         self._skipped += [each for each in report.skipped if each not in self._skipped]
-        self._batches.append(report.batch)
-        self._position = report.position
+        self._batches[report.batch] = report.position
         self._seconds += report.seconds
         self._put(replace(found, of_rows=None))
 
@@ -340,7 +344,7 @@ class _Found:
         """A part was found equal before an interruption."""
         assert part.equal is not None
         equal = part.equal
-        self._batches.append(equal.batch)
+        self._batches[equal.batch] = equal.position
         self._before += equal.rows
         self._put(
             TargetReport(
@@ -364,9 +368,10 @@ class _Found:
     def report(self) -> Report:
         """All of it."""
         targets = tuple(self._targets[name] for name in sorted(self._targets))
+        last = max(self._batches, default=0)
         return Report(
-            max(self._batches, default=0),
-            self._position,
+            last,
+            self._batches.get(last, ""),
             targets,
             tuple(self._skipped),
             self._seconds,

@@ -50,7 +50,7 @@ class MySqlFrozenTables:
                         raise TransientSourceError(
                             f"reading `{table.id}` as of one moment failed",
                             "the connection was lost",
-                            "it is read again from the beginning",
+                            "compare again; `--resume` goes on with the tables that are left",
                             code="TR-3001",
                         )
                     yield page
