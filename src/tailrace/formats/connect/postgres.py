@@ -126,6 +126,13 @@ def schema_of(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema | No
     return None
 
 
+def may_convert(type_: ColumnType) -> bool:
+    """Whether `converted` can apply to values of a type: to those of some it does by what they are."""
+    if type_.kind is Kind.STRING:
+        return type_.unfit != "text" and _name(type_) in {*_CONVERTED, "hstore"}
+    return (type_.kind, type_.native) in ((Kind.DATETIME, "timestamp"), (Kind.INSTANT, "timestamptz"))
+
+
 def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:
     """The form of a column (`formats.connect.value_modes`); None if it is the same as for other sources.
 

@@ -74,6 +74,10 @@ class SourceField:
     kind: int = value_kinds.STRING
     absent: str = "null"
 
+    def has_values(self, *, has_query: bool) -> bool:
+        """Whether its values are those of changes; `has_query`: whether changes have their statements."""
+        return self.column is not None and (has_query or self.column != QUERY_COLUMN)
+
     @property
     def schema(self) -> Schema:
         """The field of the Connect schema."""
@@ -170,8 +174,10 @@ class SourceBlock:
     def columns(self, batch: ChangeBatch) -> Iterator[tuple[SourceField, pa.Array | None]]:
         """Every field with its values for a batch of changes; None: a constant or null."""
         for field in source_fields(self.connector):
-            is_null = field.column == QUERY_COLUMN and batch.query is None
-            yield field, None if field.column is None or is_null else origin_values(batch, field.column)
+            if field.column is not None and field.has_values(has_query=batch.query is not None):
+                yield field, origin_values(batch, field.column)
+            else:
+                yield field, None
 
     def values(self, table: TableId, origin: Mapping[str, Any], *, snapshot: bool) -> dict[str, Any]:
         """The block of one change.

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.connect import postgres
-from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.modes import DEFAULT_MODES, Modes
 from tailrace.formats.connect.plaintext import plain_decimal
 from tailrace.formats.connect.postgres import Converted, UnencodableError, unscaled_bytes
 from tailrace.formats.connect.schemas import in_milliseconds
@@ -25,10 +25,19 @@ from tailrace.formats.kernels import value_kinds
 from tailrace.kernels import floats
 from tailrace.model.types import ColumnType, Kind
 
+#: The kinds to which modes other than the defaults apply.
+_OF_MODES = (Kind.DECIMAL, Kind.INTEGER, Kind.BYTES, Kind.DATE, Kind.DATETIME, Kind.TIME)
 _DAY_US = 86_400_000_000
 #: Greatest distance from 1970 that 64-bit nanoseconds can represent, microseconds.
 _NANOS_US = (2**63 - 1) // 1000
 _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), "<u2")
+
+
+def may_convert(type_: ColumnType, modes: Modes) -> bool:
+    """Whether `converted` can apply to values of a type."""
+    if type_.kind is Kind.LIST or postgres.may_convert(type_):
+        return True
+    return modes != DEFAULT_MODES and type_.kind in _OF_MODES
 
 
 def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:

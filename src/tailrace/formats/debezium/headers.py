@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.formats.encodings.json_documents import operations
 from tailrace.formats.encodings.layout import dumps
@@ -34,8 +33,9 @@ ABSENT_HEADER = "__tailrace.absent."
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-_EVEN_DIGITS, _ODD_DIGITS = pa.array(list("02468ace")), pa.array(list("13579bdf"))
-_FALSE = pa.scalar(False)
+#: Values of hexadecimal digits by their ASCII code, -1 of other characters.
+_DIGITS = np.full(256, -1)
+_DIGITS[list(b"0123456789abcdef")] = np.arange(16)
 _STRING = {"type": "string", "optional": False}
 _NAMES = {"type": "array", "items": _STRING, "optional": False}
 
@@ -159,11 +159,16 @@ def key_updates(batch: ChangeBatch) -> np.ndarray:
     if len(candidates) == 0:
         return candidates
     seq = batch.origin.column("seq")
-    first, second = (seq.take(pa.array(candidates + half)) for half in (0, 1))
-    same_row = pc.equal(*(pc.utf8_slice_codeunits(half, start=0, stop=-1) for half in (first, second)))
-    even, odd = (
-        pc.index_in(pc.utf8_slice_codeunits(half, start=-1), value_set=digits)
-        for half, digits in ((first, _EVEN_DIGITS), (second, _ODD_DIGITS))
-    )
-    halves = pc.fill_null(pc.and_(same_row, pc.equal(even, odd)), _FALSE)
-    return np.asarray(candidates[halves.to_numpy(zero_copy_only=False)])
+    offsets = np.frombuffer(seq.buffers()[1], np.int32, len(seq) + 1, 4 * seq.offset)
+    text = np.frombuffer(seq.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    # most of them differ in that digit already
+    candidates = candidates[(lengths[candidates] > 0) & (lengths[candidates] == lengths[candidates + 1])]
+    even, odd = (_DIGITS[text[offsets[candidates + half + 1] - 1]] for half in (0, 1))
+    candidates = candidates[(even % 2 == 0) & (odd == even + 1)]
+    found = [candidates[:0]]
+    for length in np.unique(lengths[candidates]):
+        at = candidates[lengths[candidates] == length]
+        first, second = (text[offsets[at + half][:, None] + np.arange(length - 1)] for half in (0, 1))
+        found.append(at[(first == second).all(axis=1)])
+    return np.sort(np.concatenate(found))

@@ -32,25 +32,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.formats.connect import postgres, schemas
+from tailrace.formats.connect import schemas
 from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.envelopes import Envelopes
-from tailrace.formats.connect.modes import Modes
-from tailrace.formats.connect.source_block import POSTGRES
+from tailrace.formats.connect.source_block import POSTGRES, SourceBlock, source_fields
 from tailrace.formats.debezium import logical
 from tailrace.formats.debezium.headers import HEADERS, headers_of
 from tailrace.formats.encodings.json_documents import Document, operations, write
-from tailrace.formats.encodings.layout import Cell, cell, dumps
+from tailrace.formats.encodings.json_parts import (
+    NO_PART,
+    DocumentPart,
+    PartTemplate,
+    joined,
+    part_of,
+    row_objects,
+)
+from tailrace.formats.encodings.layout import Cell, dumps
 from tailrace.formats.kernels import value_kinds
 from tailrace.formats.row import op_letters
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.messages import MESSAGES
-from tailrace.model.table import TableId, TableSchema
+from tailrace.model.table import TableId
 
 
 def debezium_schema() -> pa.Schema:
@@ -115,7 +123,9 @@ class DebeziumFormat:
             context=self.context,
             constants=self.headers,
         )
-        if len(values) > len(batch):
+        if headers.null_count == len(headers):
+            headers = pa.nulls(len(values), HEADERS)
+        elif len(values) > len(batch):
             headers = headers.take(pa.array(np.repeat(np.arange(len(batch)), 1 + deletes)))
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
@@ -131,7 +141,7 @@ class DebeziumFormat:
         if batch.table == MESSAGES:
             return logical.write(batch, self.envelopes, 0, schemas=self.schemas)[0]
         whole = self._document(batch, self.topic(batch.table.id), 0)
-        alone = replace(whole, head="", before=[], middle="", after=[], source=[], tail="")
+        alone = replace(whole, head="", before=NO_PART, middle="", after=NO_PART, source=NO_PART, tail="")
         keys, values = write(alone, batch)
         return keys.filter(values.is_valid())
 
@@ -140,7 +150,7 @@ class DebeziumFormat:
         if batch.table == MESSAGES:
             return logical.write(batch, self.envelopes, now_ms, schemas=self.schemas)[1]
         whole = self._document(batch, self.topic(batch.table.id), now_ms)
-        _, values = write(replace(whole, key_before=[], key_after=[]), batch)
+        _, values = write(replace(whole, key_before=NO_PART, key_after=NO_PART), batch)
         return values.drop_null()
 
     def images(self, batch: ChangeBatch, opening: str, end: str) -> pa.Array:
@@ -153,7 +163,8 @@ class DebeziumFormat:
         """
         whole = self._document(batch, "", 0)
         head, tail = f'{opening}{{"before":', f"}}{end}"
-        _, values = write(replace(whole, head=head, source=[], tail=tail, key_before=[], key_after=[]), batch)
+        alone = replace(whole, head=head, source=NO_PART, tail=tail, key_before=NO_PART, key_after=NO_PART)
+        _, values = write(alone, batch)
         return values.drop_null()
 
     def rows(self, batch: ChangeBatch, added: Sequence[Cell], schema: Schema | None = None) -> pa.Array:
@@ -167,15 +178,12 @@ class DebeziumFormat:
         opening, end = "{", "}"
         if schema is not None:
             opening, end = f'{{"schema":{dumps(schema)},"payload":{{', "}}"
-        of, table = self.envelopes, batch.table
-        names = [c.name for c in table.columns]
-        is_postgres = of.connector == POSTGRES
-        before = _image(table, names, batch.before, opening, of.modes, filled=is_postgres)
-        unknown = batch.absent_after if is_postgres else ()
-        after = _image(table, names, batch.after, opening, of.modes, unknown=unknown)
+        before, after = self._images(batch, opening)
+        if added:
+            more = part_of(added)
+            before, after = (joined(side, more) if len(side) else side for side in (before, after))
         # written as keys are: of the before image for a delete, of the after image otherwise
-        before, after = ([*side, *added] if side else [] for side in (before, after))
-        rows, values = write(Document("", [], "", [], [], "", before, after, end), batch)
+        rows, values = write(Document("", NO_PART, "", NO_PART, NO_PART, "", before, after, end), batch)
         return rows.filter(values.is_valid())
 
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:
@@ -187,13 +195,12 @@ class DebeziumFormat:
             key_opening = f'{{"schema":{dumps(of.plain_key(table))},"payload":{{'
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
-        names = [c.name for c in table.columns]
-        unknown = batch.absent_after if of.connector == POSTGRES else ()
+        before, after = self._images(batch, "{")
         return Document(
             head=f'{value_opening}"before":',
-            before=_image(table, names, batch.before, "{", of.modes, filled=of.connector == POSTGRES),
+            before=before,
             middle=',"after":',
-            after=_image(table, names, batch.after, "{", of.modes, unknown=unknown),
+            after=after,
             source=self._source(batch),
             tail=now + closing,
             key_before=self._key(batch, batch.before, key_opening),
@@ -201,80 +208,69 @@ class DebeziumFormat:
             key_tail=closing,
         )
 
-    def _key(self, batch: ChangeBatch, image: pa.StructArray | None, opening: str) -> list[Cell]:
+    def _images(self, batch: ChangeBatch, opening: str) -> tuple[DocumentPart, DocumentPart]:
+        """The fields of the rows before and after the changes; none if there is no such image."""
+        of, (before, after) = self.envelopes, (batch.before, batch.after)
+        is_postgres = of.connector == POSTGRES
+        unknown = batch.absent_after if is_postgres else ()
+        of_before = row_objects(batch.table, opening, of.modes, filled=is_postgres)
+        of_after = row_objects(batch.table, opening, of.modes, unknown=unknown)
+        return (
+            NO_PART if before is None else of_before.part(before),
+            NO_PART if after is None else of_after.part(after),
+        )
+
+    def _key(self, batch: ChangeBatch, image: pa.StructArray | None, opening: str) -> DocumentPart:
         """The fields of the keys; none if there is no image, or no key."""
         of, table = self.envelopes, batch.table
-        cells = _image(table, table.key, image, opening, of.modes)
-        added = of.topics.key_field(table.id) if cells else None
+        if image is None or not table.key:
+            return NO_PART
+        part = row_objects(table, opening, of.modes, of_key=True).part(image)
+        added = of.topics.key_field(table.id)
         if added is None:
-            return cells
+            return part
         name, value = added
         nulls = pa.nulls(len(batch), pa.string())
-        return [*cells, Cell(f",{dumps(name)}:", nulls, value_kinds.STRING, dumps(value))]
+        return joined(part, part_of([Cell(f",{dumps(name)}:", nulls, value_kinds.STRING, dumps(value))]))
 
-    def _source(self, batch: ChangeBatch) -> list[Cell]:
-        """The values from `source` to `op`; constants are part of the labels."""
-        block = self.envelopes.source
-        constants = block.constants(batch.table.id)
-        label, cells = ',"source":{', []
-        for field, array in block.columns(batch):
-            label += f'"{field.name}":'
-            if array is None:
-                label += f"{dumps(constants.get(field.name))},"
-            else:
-                cells.append(Cell(label, array, field.kind, field.absent))
-                label = ","
-        return [*cells, *_closing(batch, label.removesuffix(",") + "}")]
+    def _source(self, batch: ChangeBatch) -> DocumentPart:
+        """The values from `source` to `op`."""
+        block, has_query, has_order = self.envelopes.source, batch.query is not None, batch.order is not None
+        arrays = [array for _, array in block.columns(batch) if array is not None]
+        if has_order:
+            arrays.append(_transactions(batch))
+        arrays.append(op_letters(batch))
+        template = _origin(block, batch.table.id, has_query=has_query, has_order=has_order)
+        return template.part(pa.StructArray.from_arrays(arrays, list(map(str, range(len(arrays))))))
 
 
-def _closing(batch: ChangeBatch, end: str) -> list[Cell]:
-    """The values after those of `source`: its `end`, the transaction, the operation."""
-    letters = op_letters(batch)
-    if batch.order is None:
-        return [Cell(f'{end},"transaction":null,"op":', letters, value_kinds.STRING)]
+@lru_cache(maxsize=1024)
+def _origin(block: SourceBlock, table: TableId, *, has_query: bool, has_order: bool) -> PartTemplate:
+    """The values from `source` to `op`; constants are part of the labels."""
+    constants, nothing = block.constants(table), pa.nulls(0, pa.string())
+    label, cells = ',"source":{', []
+    for field in source_fields(block.connector):
+        label += f'"{field.name}":'
+        if field.has_values(has_query=has_query):
+            cells.append(Cell(label, nothing, field.kind, field.absent))
+            label = ","
+        else:
+            label += f"{dumps(constants.get(field.name))},"
+    label = label.removesuffix(",") + '},"transaction":'
+    if has_order:
+        cells.append(Cell(label, nothing, value_kinds.RAW))
+        label = ""
+    else:
+        label += "null"
+    cells.append(Cell(f'{label},"op":', nothing, value_kinds.STRING))
+    return PartTemplate(cells, range(len(cells)))
+
+
+def _transactions(batch: ChangeBatch) -> pa.StringArray:
+    """The values of `transaction`, as JSON."""
+    assert batch.order is not None
     total, own = (batch.order.field(i).cast(pa.string()) for i in range(2))
     # an id consists of characters that JSON does not escape
     txn = batch.origin.column("txn").dictionary_decode()
     pieces = ['{"id":"', txn, '","total_order":', total, ',"data_collection_order":', own, "}", ""]
-    block = pc.binary_join_element_wise(*pieces)
-    return [
-        Cell(f'{end},"transaction":', block, value_kinds.RAW),
-        Cell(',"op":', letters, value_kinds.STRING),
-    ]
-
-
-def _image(
-    table: TableSchema,
-    names: Sequence[str],
-    image: pa.StructArray | None,
-    opening: str,
-    modes: Modes,
-    *,
-    unknown: Sequence[str] = (),
-    filled: bool = False,
-) -> list[Cell]:
-    """The named columns of a row image as the fields of an object; none if there is no image.
-
-    Args:
-        table: the table.
-        names: names of the columns.
-        image: the row image.
-        opening: text before the first field.
-        modes: Debezium's handling modes.
-        unknown: columns whose values are unknown: a placeholder is written.
-        filled: see `layout.cell`.
-    """
-    if image is None:
-        return []
-    index_of = {column.name: i for i, column in enumerate(table.columns)}
-    cells: list[Cell] = []
-    for name in names:
-        column = table.columns[index_of[name]]
-        label = f"{',' if cells else opening}{dumps(name)}:"
-        if name in unknown:
-            placeholder = postgres.placeholder(column.type, modes) or "null"
-            cells.append(Cell(label, pa.nulls(len(image), pa.string()), value_kinds.STRING, placeholder))
-            continue
-        array = image.field(index_of[name])
-        cells.append(cell(label, array, column, modes, table.id, filled=filled))
-    return cells
+    return pc.binary_join_element_wise(*pieces)

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SinkError
-from tailrace.formats.encodings.layout import Cell, TextPool, blocks, validity_of
-from tailrace.formats.kernels import documents, value_kinds
+from tailrace.formats.encodings.json_parts import NO_PART, DocumentPart, part_of
+from tailrace.formats.encodings.layout import Cell, TextPool, validity_of
+from tailrace.formats.kernels import documents
 from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
@@ -27,7 +28,7 @@ class Document:
 
     Args:
         head: text before the first image.
-        before: the columns of the before image; empty if no change has one, or to omit it.
+        before: the columns of the before image; NO_PART if no change has one, or to omit it.
         middle: text between the images.
         after: the same for the after image.
         source: the values after the images.
@@ -38,13 +39,13 @@ class Document:
     """
 
     head: str
-    before: Sequence[Cell]
+    before: DocumentPart
     middle: str
-    after: Sequence[Cell]
-    source: Sequence[Cell]
+    after: DocumentPart
+    source: DocumentPart
     tail: str
-    key_before: Sequence[Cell]
-    key_after: Sequence[Cell]
+    key_before: DocumentPart
+    key_after: DocumentPart
     key_tail: str
 
 
@@ -77,7 +78,7 @@ def row_texts(cells: Sequence[Cell], end: str, rows: int, table: TableSchema) ->
         SinkError: the texts are larger than 2 GiB.
     """
     # written as the keys of messages are
-    document = Document("", [], "", [], [], "", (), cells, end)
+    document = Document("", NO_PART, "", NO_PART, NO_PART, "", NO_PART, part_of(cells), end)
     return _write(document, np.zeros(rows, np.int8), table, (None, None))[0]
 
 
@@ -97,46 +98,44 @@ def _write(
     """
     parts = [document.before, document.after, document.source, document.key_before, document.key_after]
     texts = [document.head, document.middle, document.tail, document.key_tail]
+    before, after, source, key_before, key_after = parts
     pool = TextPool()
     for text in texts:
         pool.add(text)
-    for c in (c for part in parts for c in part):
-        pool.add(c.label)
-        pool.add(c.label + c.absent)
     pool.seal()
-    before, after, source, key_before, key_after = described = [blocks(p, pool) for p in parts]
     messages = len(op) + int(np.count_nonzero(op == OP_DELETE))
     scratch = np.zeros(SCRATCH + SLACK, np.uint8)
     offsets = np.zeros((2, messages + 1), np.int32)
     validity = np.zeros(messages // 8 + 1, np.uint8)
-    key_columns = len(document.key_before) or len(document.key_after)
+    key_columns = len(key_before) or len(key_after)
 
     job = np.zeros(documents.JOB, np.int64)
     job[documents.ROWS] = len(op)
     job[documents.OP] = op.ctypes.data
     job[documents.OP_DELETE] = OP_DELETE
     job[documents.COLUMNS] = len(table.columns)
-    for at, words, image in (
+    for at, part, image in (
         (documents.BEFORE, before, images[0]),
         (documents.AFTER, after, images[1]),
     ):
-        if image is not None and len(words):
-            job[at : at + 3] = words.ctypes.data, validity_of(image), image.offset
-    job[documents.SOURCE : documents.SOURCE + 2] = source.ctypes.data, len(source)
+        if image is not None and len(part):
+            job[at : at + 3] = part.blocks.ctypes.data, validity_of(image), image.offset
+    job[documents.SOURCE : documents.SOURCE + 2] = source.blocks.ctypes.data, len(source)
     for at, text in zip(
         (documents.HEAD, documents.MIDDLE, documents.TAIL, documents.KEY_TAIL), texts, strict=True
     ):
         job[at : at + 2] = pool.span(text)
     job[documents.KEY_COLUMNS] = key_columns
-    job[documents.KEY_BEFORE], job[documents.KEY_AFTER] = key_before.ctypes.data, key_after.ctypes.data
+    for at, part in ((documents.KEY_BEFORE, key_before), (documents.KEY_AFTER, key_after)):
+        job[at] = part.blocks.ctypes.data
     job[documents.KEY_OFFSETS], job[documents.VALUE_OFFSETS] = (row.ctypes.data for row in offsets)
     job[documents.VALUE_VALIDITY] = validity.ctypes.data
     job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
 
     fixed = sum(map(len, texts)) * len(op)
-    keys = Output(_expected(described[3:], parts[3:], [messages] * 2) + (fixed if key_columns else 0))
+    keys = Output(_expected(parts[3:], [messages] * 2) + (fixed if key_columns else 0))
     present = [0 if image is None else len(op) - image.null_count for image in images]
-    values = Output(_expected(described[:3], parts[:3], [*present, len(op)]) + fixed)
+    values = Output(_expected(parts[:3], [*present, len(op)]) + fixed)
     while True:
         job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
         job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
@@ -154,14 +153,11 @@ def _write(
     return (arrays[0] if key_columns else pa.nulls(messages, pa.binary())), arrays[1]
 
 
-def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: Sequence[int]) -> int:
+def _expected(parts: Sequence[DocumentPart], rows: Sequence[int]) -> int:
     """Estimated number of bytes for these parts, each of as many rows as `rows` says."""
-    labels = sum(
-        n * (int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words))
-        for words, n in zip(described, rows, strict=True)
-    )
-    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= value_kinds.STRING)
-    return labels + data + data // 2
+    labels = sum(n * (part.labels + 24 * len(part)) for part, n in zip(parts, rows, strict=True))
+    texts = sum(part.texts for part in parts)
+    return labels + texts + texts // 2
 
 
 class Output:

@@ -65,7 +65,6 @@ def cell(
         SinkError: a mode cannot represent a value.
     """
     type_ = column.type
-    detail = type_.fraction or 0
     try:
         form = None if type_.zero_dates == "text" else converted(array, type_, modes)
     except UnencodableError as error:
@@ -75,14 +74,24 @@ def cell(
             error.hint,
             code="TR-7604",
         ) from error
-    written, kind, zero = form or (array, kind_of(type_), _ZERO_DATES.get(type_.kind))
-    if is_optional(column) or type_.zero_dates == "text":
-        absent = "null"
-    elif filled:
-        absent = postgres.filler(type_, modes)
-    else:
-        absent = zero or "null"
-    return Cell(label, written, kind, absent, detail)
+    if form is None:
+        return plain_cell(label, array, column, modes, filled=filled)
+    written, kind, zero = form
+    return Cell(label, written, kind, _absent(column, modes, zero, filled=filled), type_.fraction or 0)
+
+
+def plain_cell(label: str, array: pa.Array, column: Column, modes: Modes, *, filled: bool = False) -> Cell:
+    """The same of a column whose values no mode converts."""
+    type_ = column.type
+    absent = _absent(column, modes, _ZERO_DATES.get(type_.kind), filled=filled)
+    return Cell(label, array, kind_of(type_), absent, type_.fraction or 0)
+
+
+def _absent(column: Column, modes: Modes, zero: str | None, *, filled: bool) -> str:
+    """JSON text for NULL; `zero`: for a zero date."""
+    if is_optional(column) or column.type.zero_dates == "text":
+        return "null"
+    return postgres.filler(column.type, modes) if filled else zero or "null"
 
 
 _ZERO_DATES = {Kind.DATE: "0", Kind.DATETIME: "0", Kind.INSTANT: '"1970-01-01T00:00:00Z"'}

@@ -137,6 +137,10 @@ _SRID = int.from_bytes(b',"srid":', "little")
 JOB = 35
 
 DONE, KEY_FULL, VALUE_FULL = range(3)
+#: In place of a child's number: the block has its addresses from elsewhere.
+NO_CHILD = -1
+# words of an ArrowArray of Arrow's C data interface
+_ROWS, _NULLS, _FIRST, _BUFFERS, _CHILDREN = 0, 1, 2, 5, 6
 
 
 @inline
@@ -413,6 +417,32 @@ def _write_key(to, end, job, row, deleted, tables):
     if to >= 0:
         to = _write_text(to, end, job + 8 * KEY_TAIL)
     return to
+
+
+@entry("int64(int64,int64,int64,int64)")
+def describe_children(array, children, blocks, count):
+    """Write the addresses of a struct's children to blocks: VALIDITY, VALUES, DATA and OFFSET.
+
+    `array`: address of the struct's ArrowArray. `children`: that of each block's child's number, or NO_CHILD.
+    Returns the bytes of the values with offsets. Lists are none of the children: their DATA lies deeper.
+    """
+    rows, first = ld64(array + 8 * _ROWS), ld64(array + 8 * _FIRST)
+    texts = np.int64(0)
+    for i in range(count):
+        number = ld64(children + 8 * i)
+        if number >= 0:
+            block = blocks + 8 * WORDS * i
+            child = ld64(ld64(array + 8 * _CHILDREN) + 8 * number)
+            buffers, at = ld64(child + 8 * _BUFFERS), first + ld64(child + 8 * _FIRST)
+            values = ld64(buffers + 8)
+            st64(block + 8 * VALIDITY, ld64(buffers) if ld64(child + 8 * _NULLS) != 0 else np.int64(0))
+            st64(block + 8 * VALUES, values)
+            st64(block + 8 * OFFSET, at)
+            if ld64(block + 8 * KIND) >= STRING:
+                st64(block + 8 * DATA, ld64(buffers + 16))
+                if rows > 0:
+                    texts += lds32(values + 4 * (at + rows)) - lds32(values + 4 * at)
+    return texts
 
 
 @entry("int64(int64,int64)")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.formats.encodings import json_documents
 from tailrace.formats.encodings.json_documents import Document
+from tailrace.formats.encodings.json_parts import NO_PART, part_of
 from tailrace.formats.encodings.layout import Cell
 from tailrace.formats.kernels import value_kinds
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
@@ -75,7 +76,8 @@ def test_messages_are_those_of_values_written_one_by_one(room: int | None, data:
     ops = np.array(data.draw(st.lists(operations, min_size=rows, max_size=rows)), np.int8)
     images = image(before, ops != OP_CREATE), image(after, ops != OP_DELETE)
     schema = table(*((str(i), INT) for i in range(len(kinds))), key=())
-    document = Document("<", before, "|", after, source, ">", (), (), "")
+    parts = [part_of(each) for each in (before, after, source)]
+    document = Document("<", parts[0], "|", parts[1], parts[2], ">", NO_PART, NO_PART, "")
     with pytest.MonkeyPatch.context() as patch:
         if room is not None:  # an output of 4096 bytes at first
             patch.setattr(json_documents, "_expected", lambda *_: room)
