@@ -175,10 +175,8 @@ class Bench:
         if work.key in self._sizes.only:
             cells = self._snapshot(made) if made.part is None else self._log(made, made.part)
         if "peers" in self._sizes.only:
-            ours = {
-                "cells": cells or self._counted(made),
-                "debezium": self._shape(made, "debezium", None),
-            }
+            self._shape(made, "debezium", None)
+            ours = {"cells": cells or self._counted(made), "debezium": self._messages(made)}
             limit_s = self._sizes.peer_seconds
             for figure in beside(self._server, made, ours, limit_s, self._server_cpu):
                 self._add(figure)
@@ -229,6 +227,17 @@ class Bench:
             partial(spark_runs.counted, self._spark, self._options(made, "cells")),
             None,
             system="Tailrace cells",
+        )
+
+    def _messages(self, made: Made) -> Figure:
+        """A stream of the work to tasks of a sink that make Debezium's messages of it."""
+        return self._stream(
+            made.section,
+            "Tailrace debezium to a sink's tasks",
+            made.events,
+            partial(spark_runs.messages, self._spark, self._options(made, "cells")),
+            None,
+            system="Tailrace debezium",
         )
 
     def _options(self, made: Made, shape: str) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ _JVM = (
     "The JVM turns each row of Arrow's columns into one of its own; pre-made batches cost it the same. The"
     " server alone, drained raw by two connections, reaches less than half of that on these cores."
 )
-_JSON = "Half of the workers' CPU time makes JSON; the peer's rate is that of a warm JVM."
+_JSON = "Two thirds of the workers' CPU time make JSON; the peer's rate is that of a warm JVM."
 _WARM = "The peer is measured warm; Tailrace's rate has the first batch of a query in it."
 _FIRST_ROWS = (
     "The peer is measured warm, on the table's first rows; the whole is larger than the server's memory."

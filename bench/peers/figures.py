@@ -1,8 +1,9 @@
 """The lines of the report that put peers beside Tailrace.
 
-Ratios are Tailrace's rate over the peer's: its `cells` over a peer that hands over records, its `debezium`
-shape over Debezium that writes JSON. CPU seconds are, of a peer, those between its first event and its last,
-of Tailrace all of the query's, with its start. The server's count on neither side.
+Ratios are Tailrace's rate over the peer's: its `cells` over a peer that hands over records, its messages in
+JSON over Debezium's; tasks of a sink get the former and make the latter. CPU seconds are, of a peer, those
+between its first event and its last, of Tailrace all of the query's, with its start. The server's count on
+neither side.
 """
 
 from __future__ import annotations

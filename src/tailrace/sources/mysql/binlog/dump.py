@@ -98,10 +98,10 @@ _RECEIVE_BYTES = 1 << 20
 #: No event is larger: a broken length allocates no memory.
 _LARGEST_EVENT = 3 << 29
 #: A buffer that grew beyond four times this for one huge event is made anew.
-_USUAL_BYTES = 5 << 20
+_USUAL_BYTES = 9 << 20
 #: Bytes of a block where more are sure to come: a task decodes a block at once, and each of its tables costs
 #: it a batch.
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 8 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 #: The command holds 32 bits of the offset: an offset beyond is reached by reading from the file's head.
 _FARTHEST = 0xFFFFFFFF
