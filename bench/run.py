@@ -220,24 +220,22 @@ class Bench:
 
     def _counted(self, made: Made) -> Figure:
         """A stream of the work in shape `cells` to tasks of a sink."""
-        return self._stream(
-            made.section,
-            "Tailrace cells to a sink's tasks",
-            made.events,
-            partial(spark_runs.counted, self._spark, self._options(made, "cells")),
-            None,
-            system="Tailrace cells",
-        )
+        return self._to_tasks(made, "cells", spark_runs.counted)
 
     def _messages(self, made: Made) -> Figure:
         """A stream of the work to tasks of a sink that make Debezium's messages of it."""
+        return self._to_tasks(made, "debezium", spark_runs.messages)
+
+    def _to_tasks(
+        self, made: Made, shape: str, stream: Callable[[SparkSession, Mapping[str, str]], Run]
+    ) -> Figure:
         return self._stream(
             made.section,
-            "Tailrace debezium to a sink's tasks",
+            f"Tailrace {shape} to a sink's tasks",
             made.events,
-            partial(spark_runs.messages, self._spark, self._options(made, "cells")),
+            partial(stream, self._spark, self._options(made, "cells")),
             None,
-            system="Tailrace debezium",
+            system=f"Tailrace {shape}",
         )
 
     def _options(self, made: Made, shape: str) -> Mapping[str, str]:

@@ -164,27 +164,27 @@ def into_sink(
 
 def counted(spark: SparkSession, options: Mapping[str, str]) -> Run:
     """Everything there is in shape `cells`, as a pipeline's sinks get it: their tasks read, and count."""
-    own, rows = StreamId("bench", uuid.uuid4().hex), 0
-
-    def write(frame: DataFrame, number: int) -> None:
-        nonlocal rows
-        with closing(CellBatch(own, number, frame, None)) as batch:
-            found = map_in_arrow(batch.columns_once("changes"), _count, "n bigint").collect()
-            rows += sum(row.n for row in found)
-
-    with tempfile.TemporaryDirectory() as checkpoint:
-        run = into(spark, options, write, Path(checkpoint))
-    return replace(run, rows=rows)
+    return _in_tasks(spark, options, "changes", _count)
 
 
 def messages(spark: SparkSession, options: Mapping[str, str]) -> Run:
     """The same as Debezium's messages in JSON, which the tasks make, as those of sinks for messages do."""
+    return _in_tasks(spark, options, "cell", _encode)
+
+
+def _in_tasks(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    column: str,
+    convert: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Run:
+    """Everything there is; `convert` counts a task's changes, and the bytes of its messages, in a column."""
     own, rows, size = StreamId("bench", uuid.uuid4().hex), 0, 0
 
     def write(frame: DataFrame, number: int) -> None:
         nonlocal rows, size
         with closing(CellBatch(own, number, frame, None)) as batch:
-            found = map_in_arrow(batch.columns_once("cell"), _encode, "n bigint, bytes bigint").collect()
+            found = map_in_arrow(batch.columns_once(column), convert, "n bigint, bytes bigint").collect()
             rows, size = rows + sum(row.n for row in found), size + sum(row.bytes for row in found)
 
     with tempfile.TemporaryDirectory() as checkpoint:
@@ -203,7 +203,7 @@ def _encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     changes = sum(pc.sum(cells.column("changes")).as_py() or 0 for cells in cells_in(batches, ["changes"]))
-    yield pa.RecordBatch.from_pydict({"n": [changes]})
+    yield pa.RecordBatch.from_pydict({"n": [changes], "bytes": [0]})
 
 
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:

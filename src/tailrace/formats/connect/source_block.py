@@ -46,9 +46,9 @@ _SNAPSHOT_SCHEMA: Schema = {
 _SNAPSHOT_MARKS = pa.array(
     ["incremental" if op == OP_REREAD else str(op == OP_READ).lower() for op in range(OP_TRUNCATE + 1)]
 )
-#: Values of hexadecimal digits by their ASCII code.
-_HEX = np.zeros(256, np.int64)
-_HEX[48:58], _HEX[97:103] = np.arange(10), np.arange(10, 16)
+#: Values of hexadecimal digits by their ASCII code, -1 of other characters.
+HEX_DIGITS = np.full(256, -1)
+HEX_DIGITS[list(b"0123456789abcdef")] = np.arange(16)
 #: Position of the commit's LSN or SCN in `seq`, where it has one.
 _COMMIT = slice(4, 20)
 
@@ -227,7 +227,7 @@ def _commits(batch: ChangeBatch) -> pa.Array:
     """The LSN or SCN of each change's commit, which is part of its `seq`."""
     seq = batch.origin.column("seq")
     text = np.frombuffer("".join(seq.to_pylist()).encode(), np.uint8).reshape(len(batch), -1)
-    return pa.array((_HEX[text[:, _COMMIT]] << np.arange(60, -1, -4)).sum(axis=1))
+    return pa.array((HEX_DIGITS[text[:, _COMMIT]] << np.arange(60, -1, -4)).sum(axis=1))
 
 
 def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tailrace.formats.connect.source_block import HEX_DIGITS
 from tailrace.formats.encodings.json_documents import operations
 from tailrace.formats.encodings.layout import dumps
 from tailrace.formats.row import IN_AFTER, IN_BEFORE, absent_columns
@@ -33,9 +34,6 @@ ABSENT_HEADER = "__tailrace.absent."
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-#: Values of hexadecimal digits by their ASCII code, -1 of other characters.
-_DIGITS = np.full(256, -1)
-_DIGITS[list(b"0123456789abcdef")] = np.arange(16)
 _STRING = {"type": "string", "optional": False}
 _NAMES = {"type": "array", "items": _STRING, "optional": False}
 
@@ -164,7 +162,7 @@ def key_updates(batch: ChangeBatch) -> np.ndarray:
     lengths = np.diff(offsets)
     # most of them differ in that digit already
     candidates = candidates[(lengths[candidates] > 0) & (lengths[candidates] == lengths[candidates + 1])]
-    even, odd = (_DIGITS[text[offsets[candidates + half + 1] - 1]] for half in (0, 1))
+    even, odd = (HEX_DIGITS[text[offsets[candidates + half + 1] - 1]] for half in (0, 1))
     candidates = candidates[(even % 2 == 0) & (odd == even + 1)]
     found = [candidates[:0]]
     for length in np.unique(lengths[candidates]):
