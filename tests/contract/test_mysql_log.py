@@ -11,8 +11,11 @@ import pytest
 
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
 from tailrace.sources.mysql.binlog import dump
+from tailrace.sources.mysql.binlog import follower as follower_module
+from tailrace.sources.mysql.binlog import relay as relay_module
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog.relay import RelayedEvents
 from tailrace.sources.mysql.connection import connect, raw_socket
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
@@ -241,6 +244,84 @@ def test_held_events_and_slices_cover_a_range_exactly(mysql, database, table):
     assert max(sizes) < 2 * min(sizes)
     parts = [read_bytes(options, a, b) for a, b in zip([start, *slices], slices, strict=False)]
     assert b"".join(part[start.file][1] for part in parts) == held[0].data
+
+
+def relayed_bytes(described):
+    events = RelayedEvents.of(described)
+    if events is None:
+        return None
+    found = {}
+    with events:
+        for block in events.blocks():
+            pos, data = found.get(block.file, (block.pos, b""))
+            assert block.pos == pos + len(data)
+            found[block.file] = (pos, data + block.buffer[block.start : block.end].tobytes())
+    return found
+
+
+def test_relay_has_every_byte_of_a_range_over_rotations(mysql, database, table):
+    options = options_of(mysql)
+    insert(mysql, table)
+    start = log_end_position(options)
+    insert(mysql, table, 3)
+    mysql.execute(f"INSERT INTO {table} (v) VALUES (REPEAT('ab', 10 << 20)), ('y')", "FLUSH BINARY LOGS")
+    insert(mysql, table, 30)
+    mysql.execute("FLUSH BINARY LOGS")
+    insert(mysql, table, 2)
+    end = log_end_position(options)
+    with closing(follower_of(mysql, database, start)) as follower:
+        wait_until(lambda: follower.head().order >= end.order)
+        at, count = start, 0
+        while at.order < end.order:
+            found = follower.end_after(at, max_bytes=2000, max_rows=None, upto=end)
+            described = follower.relayed(at, found.end)
+            assert relayed_bytes(described) == read_bytes(options, at, found.end)
+            at, before, count = found.end, at, count + 1
+        assert count > 5
+        follower.end_after(at, max_bytes=None, max_rows=None)
+        assert follower.relayed(before, at) is None, "the batch is done"
+    assert relayed_bytes(described) is None, "the follower is gone"
+
+
+def test_transaction_larger_than_the_relay_is_read_from_the_server(mysql, database, table, monkeypatch):
+    monkeypatch.setattr(follower_module, "RELAY_BYTES", 4 << 20)
+    options = options_of(mysql, maxBytesPerTrigger="4m")
+    start = log_end_position(options)
+    rows = f"INSERT INTO {table} (v) VALUES (REPEAT('ab', 1 << 20))"
+    mysql.execute("BEGIN", *[rows] * 9, "COMMIT")
+    between = log_end_position(options)
+    insert(mysql, table, 9)
+    end = log_end_position(options)
+    with closing(follower_of(mysql, database, start, maxBytesPerTrigger="4m")) as follower:
+        wait_until(lambda: follower.head().order >= end.order)
+        assert follower.relayed(start, between) is None
+        assert relayed_bytes(follower.relayed(between, end)) == read_bytes(options, between, end)
+
+
+def test_backlog_goes_through_a_small_relay(mysql, database, table, monkeypatch):
+    """The follower waits for tasks, and tasks that read nothing do not stop it."""
+    monkeypatch.setattr(follower_module, "RELAY_BYTES", 4 << 20)
+    monkeypatch.setattr(relay_module, "_PIECE_BYTES", 1 << 19)
+    options = options_of(mysql, maxBytesPerTrigger="1m")
+    start = log_end_position(options)
+    mysql.execute(*[f"INSERT INTO {table} (v) VALUES (REPEAT('ab', 50000))"] * 300)
+    end = log_end_position(options)
+    for reads in (True, False):
+        with closing(follower_of(mysql, database, start, maxBytesPerTrigger="1m")) as follower:
+            at, offered, count = start, 0, 0
+            while at.order < end.order:
+                found = follower.end_after(at, max_bytes=1 << 20, max_rows=None)
+                if found is None:
+                    assert follower.wait(20)
+                    continue
+                described = follower.relayed(at, found.end)
+                count += 1
+                offered += described is not None
+                if reads and described is not None:
+                    assert relayed_bytes(described) == read_bytes(options, at, found.end)
+                at = found.end
+        assert count >= 27
+        assert offered == count if reads else 3 < offered < count / 2
 
 
 def test_follower_that_must_not_run_ahead_still_gives_everything(mysql, database, table):

@@ -10,6 +10,7 @@ from tailrace.enumerator.enumerator import Limits
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
 from tailrace.sources import registry
+from tailrace.sources.mysql import session as session_module
 from tailrace.sources.mysql import source as mysql_source
 from tests.support.engine import Engine, changes_of, options_for, whole_log
 from tests.support.wait import wait_until
@@ -24,6 +25,10 @@ def read(options, split):
         return changes_of(list(in_share(read_log(session.located(split), session), split.share)))
     finally:
         session.close()
+
+
+def refuse(*_):
+    raise AssertionError("the log was read from the server")
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
@@ -46,11 +51,15 @@ def test_tasks_of_a_backlog_read_each_change_once(mysql, database, monkeypatch, 
         wait_until(lambda: source.position(engine.plan.head().log).order >= end.order, 60, f"{end}")
         assert engine.next(Limits()) is not None
         splits = engine.plan.splits(start, engine.offset)
-        parts = [read(options, split) for split in splits]
+        with monkeypatch.context() as without_server:
+            without_server.setattr(session_module, "read_log", refuse)
+            parts = [read(options, split) for split in splits]
         assert len(parts) == TASKS
         assert all(parts)
         everything = whole_log(options, start.log, engine.offset.log)
         assert Counter(map(repr, everything)) == Counter(repr(c) for part in parts for c in part)
+        engine.plan.close()
+        assert [read(options, split) for split in splits] == parts, "from the server, as the relay is gone"
         if partitioner == "forward":
             assert [c for part in parts for c in part] == everything
             return

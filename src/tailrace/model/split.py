@@ -83,6 +83,7 @@ class LogSplit:
         keys: key columns of tables whose key the log does not carry (unique keys).
         left_out: columns of tables that are dropped from their changes: not all row images have them.
         events: the range's raw events if the driver still held them; None: the task reads them.
+        relayed: where a process on the driver's host finds the range's raw events; None: nowhere.
         without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
         parked: the one table of the range that was parked at its start, and is resumed with these changes.
         share: (number, count): only the changes whose keys hash to this share; None: all.
@@ -100,6 +101,7 @@ class LogSplit:
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
+    relayed: bytes | None = None
     without: frozenset[str] = frozenset()
     parked: TableId | None = None
     share: tuple[int, int] | None = None

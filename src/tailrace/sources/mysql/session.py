@@ -24,6 +24,7 @@ from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.keyless import KeylessRead
+from tailrace.sources.mysql.binlog.relay import RelayedEvents
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import (
     MARIADB,
@@ -38,6 +39,7 @@ from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.snapshot.row_server import RowServer, executed, require_executed
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.start.failover import ServerPositions
+from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.kernels.boundaries import START, TS_US
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
@@ -85,6 +87,8 @@ class MySqlSession(Session):
             return split  # nothing is asked of a server
         self._run(lambda _: None, "asking which server answers")
         positions: dict[str, Any] = {name: self._locate(split, name) for name in _POSITIONS[type(split)]}
+        if isinstance(split, LogSplit) and positions["start"] != split.start:
+            positions["relayed"] = None  # it is another server's log
         return replace(split, **positions)
 
     def _locate(self, split: SnapshotSplit | LogSplit, name: str) -> dict[str, Any]:
@@ -265,10 +269,21 @@ class MySqlSession(Session):
             for batch in decoder.feed_all(unpack_blocks(split.events)):
                 yield self._captured(batch, split)
             return
-        for block in read_log(self._options, start, end):
+        for block in self._blocks(split.relayed, start, end):
             for batch in decoder.feed(block):
                 yield self._captured(batch, split)
         self._left = (end.file, end.pos, split.finished), decoder.open
+
+    def _blocks(
+        self, relayed: bytes | None, start: MySqlPosition, end: MySqlPosition
+    ) -> Iterator[EventBlock]:
+        """The events in (start, end]; a block is valid until the next."""
+        events = RelayedEvents.of(relayed)
+        if events is None:
+            yield from read_log(self._options, start, end)
+            return
+        with events:
+            yield from events.blocks()
 
     def _captured(self, batch: ChangeBatch, split: LogSplit) -> ChangeBatch:
         """A batch of the log without the columns that are left out, whenever the table had them."""

@@ -336,14 +336,17 @@ class MySqlLog(Log):
         return self._follower.lag_bytes(position) <= CAUGHT_UP_BYTES
 
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:
-        """`split` with its events in it if they are held and small, else cut into slices."""
+        """`split` with its events in it if they are held and small, else slices of it."""
         start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
         blocks = self._follower.blocks(start, end)
         if blocks is not None and sum(len(b.data) for b in blocks) <= INLINE_BYTES:
             return [replace(split, events=pack_blocks(blocks))]
         ends = self._follower.boundaries(start, end, slices)
         starts = [start, *ends[:-1]]
-        return [replace(split, start=s.to_json(), end=e.to_json()) for s, e in zip(starts, ends, strict=True)]
+        return [
+            replace(split, start=s.to_json(), end=e.to_json(), relayed=self._follower.relayed(s, e))
+            for s, e in zip(starts, ends, strict=True)
+        ]
 
     def close(self) -> None:
         """Stop following."""

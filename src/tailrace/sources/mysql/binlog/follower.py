@@ -1,11 +1,12 @@
 r"""The driver's view of the log: one thread that reads it once and indexes transactions, never rows.
 
     dump --blocks--> TransactionIndex --rows--> segments --end_after--> batches' ends
-                 \-> HeldEvents: raw bytes of the newest captured transactions
+                 |-> HeldEvents: raw bytes of the newest captured transactions, for small batches
+                 \-> LogRelay: all bytes, in memory that tasks on this host read
 
 The thread runs ahead of Spark's requests, but only so far: when four batches' worth of finished transactions
-are waiting, it stops reading, and the server waits with it. A transaction that has not ended does not
-count, else one larger than that would block itself.
+are waiting, or the relay is full, it stops reading, and the server waits with it. A transaction that has not
+ended does not count, else one larger than that would block itself.
 
 A position that is returned is always a transaction boundary and carries every GTID in the log up to it:
 the GTIDs of the position it was counted from, and those scanned since. The same holds for the XA
@@ -35,6 +36,7 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.held import BinlogOffset, HeldEvents, RawEvents, number_of
 from tailrace.sources.mysql.binlog.history import CrashWatch, require_history, require_kept
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.relay import RELAY_BYTES, LogRelay
 from tailrace.sources.mysql.connection import ReconnectingConnection, folds_names
 from tailrace.sources.mysql.gtid import GtidSet, gtid_text
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
@@ -71,6 +73,8 @@ _HELD_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
 _STATUS_AGE_S = 1.0
+#: How often a full relay is asked whether tasks have read of it, seconds.
+_RELAY_POLL_S = 0.02
 #: An offset above all others.
 _EVERYTHING: BinlogOffset = (1 << 62, 0)
 
@@ -213,6 +217,9 @@ class BinlogFollower(LogFollower):
         self._forgotten = self._reported
         self._held = HeldEvents(held_bytes, self._reported)
         self._most_held_ahead = _HELD_AHEAD * held_bytes
+        # batches that are larger than the relay never lie in it
+        self._relay_bytes = RELAY_BYTES if options.batch_bytes[1] <= RELAY_BYTES else 0
+        self._relay = LogRelay(self._reported, self._relay_bytes)
         self._stream: DumpStream | None = None
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._folds_names: bool | None = None
@@ -287,6 +294,7 @@ class BinlogFollower(LogFollower):
                 break
             self._segments.popleft()
         self._ahead = sum(int(s.rows[-1, END] - s.rows[0, START]) for s in self._segments)
+        self._relay.forget(offset)
         self._changed.notify_all()
 
     def _collect(
@@ -455,6 +463,15 @@ class BinlogFollower(LogFollower):
                     earlier += held
             return earlier + pieces
 
+    def relayed(self, start: MySqlPosition, end: MySqlPosition) -> bytes | None:
+        """Where tasks on this host find all events in (start, end], or None if the relay lacks some."""
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            if high > (self._head.file_number, self._head.pos) or start.epoch != end.epoch:
+                return None
+            return self._relay.between(low, high)
+
     def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
         """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
 
@@ -525,6 +542,8 @@ class BinlogFollower(LogFollower):
     def close(self) -> None:
         """Stop following."""
         super().close()
+        with self._changed:
+            self._relay.close()
         with self._status_lock:
             self._status_connection.close()
 
@@ -559,11 +578,13 @@ class BinlogFollower(LogFollower):
                     self._held.skip(block)
                 else:
                     self._held.add(block, done, self._index.open_since)
+                self._relay.add(block)
                 if len(done.rows):
                     self._append(done)
                 end = block.pos + block.end - block.start
                 self._read_upto = replace(self._start, file=block.file, pos=end)
-                self._changed.wait_for(self._may_continue)
+                while not self._may_continue():
+                    self._changed.wait(_RELAY_POLL_S if self._ahead < self._most_ahead else None)
                 if self._is_closed():
                     return
 
@@ -594,7 +615,15 @@ class BinlogFollower(LogFollower):
         return found
 
     def _may_continue(self) -> bool:
-        return self._closed or self._ahead < self._most_ahead
+        if self._closed:
+            return True
+        if self._ahead >= self._most_ahead:
+            return False
+        if not self._relay.has_room():
+            if 2 * self._ahead >= self._relay_bytes:
+                return False
+            self._relay.skip()  # a transaction that has not ended fills it
+        return True
 
     def _interrupt(self) -> None:
         with self._changed:
