@@ -58,6 +58,7 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
         "events",
         "cells",
         startingPosition=f"file:{part.file}:{part.start}",
+        logParallelism="auto",
         maxBytesPerTrigger=_BATCH,
     )
     for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run
@@ -106,7 +107,7 @@ def bursts(sizes: Sequence[int], events: int) -> Iterator[Figure]:
 def _burst(
     source: Server, connection: Any, spark: SparkSession, *, rows: int, most: int, interval: int | None
 ) -> Iterator[Figure]:
-    options = source.options("items", "cells")
+    options = source.options("items", "cells", logParallelism="auto")
     how = "merges that adapt" if interval is None else "each batch merged"
     stream = StreamId("bench", uuid.uuid4().hex)
     with tempfile.TemporaryDirectory() as path:

@@ -219,21 +219,21 @@ class Bench:
         return self._counted(made)
 
     def _counted(self, made: Made) -> Figure:
-        """A stream of the work in shape `cells` to tasks of a sink."""
-        return self._to_tasks(made, "cells", spark_runs.counted)
+        """A stream of the work in shape `cells` to tasks of a sink, with what a pipeline into Delta sets."""
+        return self._to_tasks(made, "cells", spark_runs.counted, logParallelism="auto")
 
     def _messages(self, made: Made) -> Figure:
         """A stream of the work to tasks of a sink that make Debezium's messages of it."""
         return self._to_tasks(made, "debezium", spark_runs.messages)
 
     def _to_tasks(
-        self, made: Made, shape: str, stream: Callable[[SparkSession, Mapping[str, str]], Run]
+        self, made: Made, shape: str, stream: Callable[[SparkSession, Mapping[str, str]], Run], **more: str
     ) -> Figure:
         return self._stream(
             made.section,
             f"Tailrace {shape} to a sink's tasks",
             made.events,
-            partial(stream, self._spark, self._options(made, "cells")),
+            partial(stream, self._spark, {**self._options(made, "cells"), **more}),
             None,
             system=f"Tailrace {shape}",
         )

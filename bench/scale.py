@@ -39,7 +39,7 @@ def measure(server: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
                     f"CREATE TABLE {table} LIKE items",
                     f"INSERT INTO {table} SELECT * FROM items WHERE id <= {count}",
                 )
-        run = _into_delta(spark, server.options(table, "cells"))
+        run = _into_delta(spark, server.options(table, "cells", logParallelism="auto"))
         peaks.append(_memory(run))
         yield _cost(f"snapshot of {count:,} rows to Delta", run, count)
         if part > 1:
@@ -60,7 +60,9 @@ def measure_log(server: Server, spark: SparkSession, events: int) -> Iterator[Fi
                 connection, "events", *of_row, events=events // part, per_transaction=each
             )
         position = f"file:{start.file}:{start.offset}"
-        run = _into_delta(spark, server.options("events", "cells", startingPosition=position))
+        run = _into_delta(
+            spark, server.options("events", "cells", startingPosition=position, logParallelism="auto")
+        )
         assert run.rows == count, f"{run.rows} of {count} events came through"
         peaks.append(_memory(run))
         yield _cost(f"log of {count:,} events to Delta", run, count)

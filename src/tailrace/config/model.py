@@ -269,6 +269,11 @@ class Pipeline:
         )
 
     @property
+    def takes_any_order(self) -> bool:
+        """Whether no sink has more work if several tasks have the changes of a key."""
+        return all(sink.takes_any_order for sink in self.sinks)
+
+    @property
     def metrics_address(self) -> tuple[str, int] | None:
         """Host and port where metrics are served."""
         if self.settings.metrics is None:

@@ -53,6 +53,15 @@ def positive(text: str) -> int:
     return value
 
 
+#: The value of an option that is `auto`.
+AUTO = 0
+
+
+def number_or_auto(text: str) -> int:
+    """A number > 0, or AUTO."""
+    return AUTO if text == "auto" else positive(text)
+
+
 def not_negative(text: str) -> int:
     """A number >= 0."""
     value = int(text)

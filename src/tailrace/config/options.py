@@ -33,6 +33,7 @@ from tailrace.config.option_values import (
     is_host,
     mysql_server,
     not_negative,
+    number_or_auto,
     one_of,
     parse_url,
     positive,
@@ -670,9 +671,11 @@ class SourceOptions:
     log_parallelism: int = field(
         default=1,
         metadata=option(
-            positive,
-            "a number > 0",
-            "Tasks that read a backlog of the log (MySQL, MariaDB).",
+            number_or_auto,
+            "a number > 0 | auto",
+            "Tasks that read a backlog of the log (MySQL, MariaDB). auto: up to 4 where they run on the host "
+            "of the process that follows it, else 1; the default of pipelines all of whose sinks are Delta "
+            "or Iceberg tables. With several, only `_seq` orders the changes of a batch.",
             only_for=_MYSQL,
         ),
     )

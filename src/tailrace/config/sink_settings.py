@@ -44,6 +44,11 @@ class CommonSettings:
         """Whether targets rename and drop columns with their source."""
         return False
 
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether it is no more work if several tasks have the changes of a key."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSettings(CommonSettings):

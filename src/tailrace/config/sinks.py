@@ -140,6 +140,11 @@ class DeltaSettings(CommonSettings):
         """Whether targets rename and drop columns with their source."""
         return _follows(self.mode, self.on_incompatible_type)
 
+    @property
+    def takes_any_order(self) -> bool:
+        """Rows are sorted by `_seq` where they are read or merged."""
+        return True
+
 
 @dataclass(frozen=True)
 class IcebergSettings(CommonSettings):
@@ -197,6 +202,11 @@ class IcebergSettings(CommonSettings):
     def follows_former_columns(self) -> bool:
         """Whether targets rename and drop columns with their source."""
         return _follows(self.mode, self.on_incompatible_type)
+
+    @property
+    def takes_any_order(self) -> bool:
+        """Rows are sorted by `_seq` where they are read or merged."""
+        return True
 
 
 @dataclass(frozen=True)

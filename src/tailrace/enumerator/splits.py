@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tailrace.config.option_values import AUTO
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.captured_tables import CapturedTables
 from tailrace.enumerator.offset import StreamOffset, TableProgress
@@ -78,7 +79,7 @@ class SplitPlanner:
         if self._options.partitioner == "forward":
             return self._follow(start).splits(whole, tasks)
         (split,) = self._follow(start).splits(whole, 1)
-        if tasks == 1 or split.events is not None:
+        if tasks in (AUTO, 1) or split.events is not None:
             return [split]
         return [replace(split, share=(number, tasks)) for number in range(tasks)]
 

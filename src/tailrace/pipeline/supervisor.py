@@ -107,6 +107,7 @@ def stream_options(pipeline: Pipeline) -> dict[str, str]:
     options = {
         "maxParked": str(pipeline.settings.max_parked),
         **_former_columns(pipeline),
+        **_log_parallelism(pipeline),
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
         "checkpointPath": absolute(pipeline.checkpoint),
@@ -125,6 +126,12 @@ def _ends_when_idle(pipeline: Pipeline) -> bool:
 def _former_columns(pipeline: Pipeline) -> dict[str, str]:
     """The option by which a table is not read again when its columns are renamed or dropped."""
     return {"formerColumns": "follow"} if pipeline.follows_former_columns else {}
+
+
+def _log_parallelism(pipeline: Pipeline) -> dict[str, str]:
+    """The option by which several tasks read a backlog, where nothing is lost by it."""
+    is_mysql = pipeline.source.dialect in ("mysql", "mariadb")
+    return {"logParallelism": "auto"} if is_mysql and pipeline.takes_any_order else {}
 
 
 def _requests_path(pipeline: Pipeline) -> str:

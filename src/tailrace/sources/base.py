@@ -285,7 +285,12 @@ class Log(ABC):
 
     @abstractmethod
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:
-        """`split` with its events in it if they are still held and small, else cut into slices."""
+        """`split` with its events in it if they are still held and small, else cut into slices.
+
+        Args:
+            split: a range of the log.
+            slices: most slices; AUTO: as many as can be read side by side at no cost to the server.
+        """
 
     @abstractmethod
     def close(self) -> None:

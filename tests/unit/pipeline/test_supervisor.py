@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.errors import PySparkException
 
+from tailrace.config.load import parse_pipeline
 from tailrace.errors import SourceError, TransientSourceError
-from tailrace.pipeline.supervisor import _as_ours, _stop
+from tailrace.pipeline.supervisor import _as_ours, _stop, stream_options
 
 
 class IdleQuery:
@@ -90,3 +92,33 @@ def test_stream_that_could_not_be_planned_for_want_of_a_process_is_tried_again()
     other = _not_planned("org.apache.spark.sql.AnalysisException", "java.lang.IllegalStateException")
     assert isinstance(other, SourceError)
     assert (other.code, other.retryable) == ("TR-8003", False)
+
+
+@pytest.mark.parametrize(
+    ("source", "sinks", "expected"),
+    [
+        ("mysql", "sink: {type: delta, path: /lake}", "auto"),
+        ("mariadb", "sink: {type: delta, path: /lake}", "auto"),
+        ("postgresql", "sink: {type: delta, path: /lake}", None),
+        ("mysql", "sink: {type: console}", None),
+        (
+            "mysql",
+            "sink: [{name: a, type: delta, path: /lake}, {name: b, type: iceberg, path: /ice}]",
+            "auto",
+        ),
+        (
+            "mysql",
+            "sink: [{name: a, type: delta, path: /lake}, {name: b, type: json, path: /files}]",
+            None,
+        ),
+        ("mysql, logParallelism: 3", "sink: {type: delta, path: /lake}", "3"),
+    ],
+)
+def test_several_tasks_read_a_backlog_where_order_does_not_matter(source, sinks, expected):
+    url = "database: shop, " if source == "postgresql" else ""
+    pipeline = parse_pipeline(
+        f"source: {{type: {source}, {url}hostname: h, username: u, password: p, tables: [shop.orders]}}\n"
+        f"{sinks}\n"
+        "pipeline: {name: shop, checkpoint: /checkpoint}\n"
+    )
+    assert stream_options(pipeline).get("logParallelism") == expected

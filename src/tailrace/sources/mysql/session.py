@@ -24,7 +24,7 @@ from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.keyless import KeylessRead
-from tailrace.sources.mysql.binlog.relay import RelayedEvents
+from tailrace.sources.mysql.binlog.relay import RelayedEvents, is_relayed
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import (
     MARIADB,
@@ -83,18 +83,16 @@ class MySqlSession(Session):
             ServerChangedError: the split is one of several slices of the log: they must come from one server.
             TailraceError: see `ServerPositions.locate`.
         """
-        if isinstance(split, LogSplit) and split.events is not None:
+        if isinstance(split, LogSplit) and (split.events is not None or is_relayed(split.relayed)):
             return split  # nothing is asked of a server
         self._run(lambda _: None, "asking which server answers")
         positions: dict[str, Any] = {name: self._locate(split, name) for name in _POSITIONS[type(split)]}
-        if isinstance(split, LogSplit) and positions["start"] != split.start:
-            positions["relayed"] = None  # it is another server's log
         return replace(split, **positions)
 
     def _locate(self, split: SnapshotSplit | LogSplit, name: str) -> dict[str, Any]:
         planned = MySqlPosition.from_json(getattr(split, name))
         found = self._positions.locate(planned)
-        if found != planned and isinstance(split, LogSplit) and self._options.log_parallelism > 1:
+        if found != planned and isinstance(split, LogSplit) and self._options.log_parallelism != 1:
             raise server_changed(self._options, planned.server, found.server)
         return found.to_json()
 

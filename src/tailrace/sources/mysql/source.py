@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import pymysql
 
+from tailrace.config.option_values import AUTO
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, SourceError, TableLockedError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
@@ -53,6 +55,8 @@ T = TypeVar("T")
 
 #: A range of at most this many bytes travels to its task inside the split.
 INLINE_BYTES = 8 << 20
+#: With AUTO, a slice of the log has at least so many bytes, and a range at most so many slices.
+SLICE_BYTES, MOST_SLICES = 16 << 20, 4
 #: Snapshot chunks are planned while the log's end is at most this far ahead.
 CAUGHT_UP_BYTES = 64 << 20
 #: Most seconds for which planning waits for a lock on a table: other tables wait meanwhile.
@@ -341,6 +345,9 @@ class MySqlLog(Log):
         blocks = self._follower.blocks(start, end)
         if blocks is not None and sum(len(b.data) for b in blocks) <= INLINE_BYTES:
             return [replace(split, events=pack_blocks(blocks))]
+        if slices == AUTO:
+            size = self._follower.relayed_bytes(start, end)
+            slices = max(1, min(len(os.sched_getaffinity(0)), MOST_SLICES, size // SLICE_BYTES))
         ends = self._follower.boundaries(start, end, slices)
         starts = [start, *ends[:-1]]
         return [

@@ -472,6 +472,14 @@ class BinlogFollower(LogFollower):
                 return None
             return self._relay.between(low, high)
 
+    def relayed_bytes(self, start: MySqlPosition, end: MySqlPosition) -> int:
+        """Bytes of (start, end] that tasks on this host would find in the relay; 0 if it lacks some."""
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            is_read = high <= (self._head.file_number, self._head.pos)
+            return self._relay.size(low, high) if is_read else 0
+
     def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
         """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
 

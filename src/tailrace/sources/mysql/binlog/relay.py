@@ -25,7 +25,6 @@ import json
 import os
 import secrets
 import stat
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -137,7 +136,7 @@ class LogRelay:
     def __init__(self, since: BinlogOffset, limit: int = RELAY_BYTES) -> None:
         self._since = since
         self._limit = limit if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir() else 0
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: list[_Piece] = []
         self._bytes = 0
         #: Memory files for further pieces; locked.
         self._free: list[int] = []
@@ -170,17 +169,17 @@ class LogRelay:
 
     def has_room(self) -> bool:
         """Whether more may be added; pieces that were read are dropped if not."""
-        while self._bytes >= self._limit > 0 and len(self._pieces) > 1:
-            if self._pieces[0].mark() != _READ_TO_END:
-                return False
-            self._drop()
+        if self._bytes >= self._limit > 0:
+            for piece in self._pieces[:-1]:
+                if piece.mark() == _READ_TO_END:
+                    self._drop(piece)
         return self._bytes < self._limit or not self._limit
 
     def forget(self, upto: BinlogOffset) -> None:
         """Everything up to an offset is done."""
         before = len(self._pieces)
         while self._pieces and self._pieces[0].end <= upto:
-            self._drop()
+            self._drop(self._pieces[0])
         if self._unread > self._limit:
             self.close()
         elif len(self._pieces) == before <= 1:  # batches are small
@@ -189,7 +188,11 @@ class LogRelay:
     def skip(self) -> None:
         """Drop everything that is held."""
         while self._pieces:
-            self._drop()
+            self._drop(self._pieces[0])
+
+    def size(self, start: BinlogOffset, end: BinlogOffset) -> int:
+        """Bytes of the events in (start, end]; 0 if some are not held."""
+        return sum(high - low for _, low, high in self._within(start, end))
 
     def between(self, start: BinlogOffset, end: BinlogOffset) -> bytes | None:
         """Where the events in (start, end] lie, for `RelayedEvents`; None if some are not held.
@@ -198,18 +201,21 @@ class LogRelay:
             start: an event boundary.
             end: another one; all blocks up to it were added.
         """
-        if not self._limit or start < self._since:
-            return None
         parts = []
-        for piece in self._pieces:
-            number = number_of(piece.file)
-            is_complete = piece is not self._pieces[-1]
-            low = max(start, (number, piece.pos))
+        for piece, low, high in self._within(start, end):
+            piece.offered = True
+            parts.append(piece.part(low, high, is_complete=piece is not self._pieces[-1]))
+        return json.dumps([asdict(part) for part in parts]).encode() if parts else None
+
+    def _within(self, start: BinlogOffset, end: BinlogOffset) -> list[tuple[_Piece, int, int]]:
+        """The pieces of (start, end], with what of them lies in it; none if some are not held."""
+        found: list[tuple[_Piece, int, int]] = []
+        for piece in self._pieces if start >= self._since else ():
+            low = max(start, (number_of(piece.file), piece.pos))
             high = min(end, piece.end)
             if low < high:
-                piece.offered = True
-                parts.append(piece.part(low[1], high[1], is_complete=is_complete))
-        return json.dumps([asdict(part) for part in parts]).encode() if parts else None
+                found.append((piece, low[1], high[1]))
+        return found
 
     def close(self) -> None:
         """Drop everything, and hold nothing from now on."""
@@ -222,9 +228,9 @@ class LogRelay:
         while self._free:
             os.close(self._free.pop())
 
-    def _drop(self) -> None:
-        piece = self._pieces.popleft()
-        self._since = piece.end
+    def _drop(self, piece: _Piece) -> None:
+        self._pieces.remove(piece)
+        self._since = max(self._since, piece.end)
         self._bytes -= piece.size
         if piece.mark() in (_READ, _READ_TO_END):
             self._unread = 0
@@ -234,6 +240,15 @@ class LogRelay:
             self._free.append(piece.fd)
         else:  # a task reads it
             os.close(piece.fd)
+
+
+def is_relayed(described: bytes | None) -> bool:
+    """Whether events that `LogRelay.between` described are within reach of this process."""
+    events = RelayedEvents.of(described)
+    if events is None:
+        return False
+    with events:
+        return True
 
 
 class RelayedEvents:
