@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from tailrace.config.option_values import AUTO
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.change import ChangeBatch, origin_of_rows
@@ -92,9 +93,14 @@ class MySqlSession(Session):
     def _locate(self, split: SnapshotSplit | LogSplit, name: str) -> dict[str, Any]:
         planned = MySqlPosition.from_json(getattr(split, name))
         found = self._positions.locate(planned)
-        if found != planned and isinstance(split, LogSplit) and self._options.log_parallelism != 1:
+        if found != planned and isinstance(split, LogSplit) and self._may_be_slice(split):
             raise server_changed(self._options, planned.server, found.server)
         return found.to_json()
+
+    def _may_be_slice(self, split: LogSplit) -> bool:
+        """Whether other tasks may read other parts of the batch's log."""
+        tasks = self._options.log_parallelism
+        return split.relayed is not None if tasks == AUTO else tasks > 1
 
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""

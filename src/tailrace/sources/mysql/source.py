@@ -346,8 +346,8 @@ class MySqlLog(Log):
         if blocks is not None and sum(len(b.data) for b in blocks) <= INLINE_BYTES:
             return [replace(split, events=pack_blocks(blocks))]
         if slices == AUTO:
-            size = self._follower.relayed_bytes(start, end)
-            slices = max(1, min(len(os.sched_getaffinity(0)), MOST_SLICES, size // SLICE_BYTES))
+            slices = min(self._follower.relayed_bytes(start, end) // SLICE_BYTES, MOST_SLICES)
+            slices = min(slices, len(os.sched_getaffinity(0))) if slices > 1 else 1
         ends = self._follower.boundaries(start, end, slices)
         starts = [start, *ends[:-1]]
         return [
