@@ -21,7 +21,7 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.start.starting import log_end_position, position_by_gtids, starting_position
 from tailrace.sources.mysql.xa import prepared
-from tests.support.binlog import all_ranges, file_bytes, first_event, options_of, read_bytes
+from tests.support.binlog import all_ranges, bytes_of, file_bytes, first_event, options_of, read_bytes
 from tests.support.wait import wait_until
 from tests.support.xa import end as end_prepared
 from tests.support.xa import end_all, prepare
@@ -250,13 +250,8 @@ def relayed_bytes(described):
     events = RelayedEvents.of(described)
     if events is None:
         return None
-    found = {}
     with events:
-        for block in events.blocks():
-            pos, data = found.get(block.file, (block.pos, b""))
-            assert block.pos == pos + len(data)
-            found[block.file] = (pos, data + block.buffer[block.start : block.end].tobytes())
-    return found
+        return bytes_of(events.blocks())
 
 
 def test_relay_has_every_byte_of_a_range_over_rotations(mysql, database, table):

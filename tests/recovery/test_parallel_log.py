@@ -32,6 +32,20 @@ def refuse(*_):
     raise AssertionError("the log was read from the server")
 
 
+def backlog(engine, mysql, table, subject):
+    """Write 300 kB of log, and step over it in one batch; return where that starts."""
+    assert engine.next() is not None
+    start = engine.offset
+    assert engine.next() is None, "the log is followed from now on"
+    source = registry.source(engine.options)
+    with Writers(mysql, table, subject, count=3, keys=1000):
+        wait_until(lambda: source.log_end().pos >= start.log["pos"] + 300_000, 60, "300 kB of log")
+    end = source.log_end()
+    wait_until(lambda: source.position(engine.plan.head().log).order >= end.order, 60, f"{end}")
+    assert engine.next(Limits()) is not None
+    return start
+
+
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
 @pytest.mark.parametrize("partitioner", ["forward", "hash"])
 def test_tasks_of_a_backlog_read_each_change_once(mysql, database, monkeypatch, subject, partitioner):
@@ -42,15 +56,7 @@ def test_tasks_of_a_backlog_read_each_change_once(mysql, database, monkeypatch, 
         mysql, table, startingPosition="latest", logParallelism=TASKS, partitioner=partitioner
     )
     with Engine(options) as engine:
-        assert engine.next() is not None
-        start = engine.offset
-        assert engine.next() is None, "the log is followed from now on"
-        source = registry.source(options)
-        with Writers(mysql, table, subject, count=3, keys=1000):
-            wait_until(lambda: source.log_end().pos >= start.log["pos"] + 300_000, 60, "300 kB of log")
-        end = source.log_end()
-        wait_until(lambda: source.position(engine.plan.head().log).order >= end.order, 60, f"{end}")
-        assert engine.next(Limits()) is not None
+        start = backlog(engine, mysql, table, subject)
         splits = engine.plan.splits(start, engine.offset)
         with monkeypatch.context() as without_server:
             without_server.setattr(session_module, "read_log", refuse)
@@ -81,15 +87,7 @@ def test_auto_divides_what_the_relay_has(mysql, database, monkeypatch):
     fill(mysql, table, subject, 500)
     options = options_for(mysql, table, startingPosition="latest", logParallelism="auto")
     with Engine(options) as engine:
-        assert engine.next() is not None
-        start = engine.offset
-        assert engine.next() is None, "the log is followed from now on"
-        source = registry.source(options)
-        with Writers(mysql, table, subject, count=3, keys=1000):
-            wait_until(lambda: source.log_end().pos >= start.log["pos"] + 300_000, 60, "300 kB of log")
-        end = source.log_end()
-        wait_until(lambda: source.position(engine.plan.head().log).order >= end.order, 60, f"{end}")
-        assert engine.next(Limits()) is not None
+        start = backlog(engine, mysql, table, subject)
         splits = engine.plan.splits(start, engine.offset)
         assert len(splits) == TASKS
         with monkeypatch.context() as without_server:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.sources.mysql.binlog.dump import read_log
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.wire.block import EventBlock
 
 
 def options_of(server: Any, **given: str) -> SourceOptions:
@@ -28,8 +30,13 @@ def read_bytes(
     options: SourceOptions, start: MySqlPosition, end: MySqlPosition
 ) -> dict[str, tuple[int, bytes]]:
     """The result of `read_log`, as offset and bytes by file; checks that blocks are contiguous."""
+    return bytes_of(read_log(options, start, end))
+
+
+def bytes_of(blocks: Iterable[EventBlock]) -> dict[str, tuple[int, bytes]]:
+    """What is in blocks, as offset and bytes by file; checks that they are contiguous."""
     found: dict[str, tuple[int, bytes]] = {}
-    for block in read_log(options, start, end):
+    for block in blocks:
         pos, data = found.get(block.file, (block.pos, b""))
         assert block.pos == pos + len(data)
         found[block.file] = (pos, data + block.buffer[block.start : block.end].tobytes())

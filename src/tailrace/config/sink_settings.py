@@ -46,7 +46,7 @@ class CommonSettings:
 
     @property
     def takes_any_order(self) -> bool:
-        """Whether it is no more work if several tasks have the changes of a key."""
+        """Whether the sink has no more work if several tasks have the changes of a key."""
         return False
 
 

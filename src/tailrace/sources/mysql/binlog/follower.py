@@ -444,9 +444,10 @@ class BinlogFollower(LogFollower):
         """
         with self._changed:
             self._check()
-            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
-            if high > (self._head.file_number, self._head.pos) or start.epoch != end.epoch:
+            known = self._known(start, end)
+            if known is None:
                 return None
+            low, high = known
             pieces = self._held.between(low, high)
             if pieces is None or not start.prepared:
                 return pieces
@@ -467,18 +468,21 @@ class BinlogFollower(LogFollower):
         """Where tasks on this host find all events in (start, end], or None if the relay lacks some."""
         with self._changed:
             self._check()
-            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
-            if high > (self._head.file_number, self._head.pos) or start.epoch != end.epoch:
-                return None
-            return self._relay.between(low, high)
+            known = self._known(start, end)
+            return None if known is None else self._relay.between(*known)
 
     def relayed_bytes(self, start: MySqlPosition, end: MySqlPosition) -> int:
         """Bytes of (start, end] that tasks on this host would find in the relay; 0 if it lacks some."""
         with self._changed:
             self._check()
-            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
-            is_read = high <= (self._head.file_number, self._head.pos)
-            return self._relay.size(low, high) if is_read else 0
+            known = self._known(start, end)
+            return 0 if known is None else self._relay.size(*known)
+
+    def _known(self, start: MySqlPosition, end: MySqlPosition) -> tuple[BinlogOffset, BinlogOffset] | None:
+        """The offsets of (start, end], None if the thread has not read all of it."""
+        low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+        is_read = high <= (self._head.file_number, self._head.pos) and start.epoch == end.epoch
+        return (low, high) if is_read else None
 
     def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
         """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
