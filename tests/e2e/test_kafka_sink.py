@@ -30,8 +30,9 @@ from tailrace.model.schema_change import (
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
+from tailrace.sinks.kafka.failure import FENCED
 from tailrace.sinks.kafka.job import run_writers
-from tailrace.sinks.kafka.librdkafka import KafkaError
+from tailrace.sinks.kafka.librdkafka import KafkaError, Producer
 from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.kafka.standing import KafkaQuarantine
@@ -189,6 +190,29 @@ def test_writers_of_an_earlier_run_write_no_more_once_another_begins(
             producer.commit(30)
         producer.close()
     assert len(messages(kafka, f"{prefix}.shop.t")) == 1
+
+
+def test_messages_that_a_newer_producer_has_kept_out_are_said_to_be_its_doing(
+    spark: SparkSession, prefix: str, open_sink: Any
+) -> None:
+    """Not to be lost: librdkafka drops what waits once it finds that it has been fenced."""
+    batch = batch_of(spark, prefix, 0, ("log", changes(SCHEMA, [("c", None, row(1))])))
+    first = open_sink(parallelism=1)._open(batch)
+    messages = record_messages([Record("0", first.marker(0, 1))])
+
+    def produce(producer: Producer) -> None:
+        while True:
+            producer.produce(first.topic, messages, 30)
+
+    for call in (produce, lambda producer: producer.deliver(30), lambda producer: producer.commit(30)):
+        producer = first._producer("0")
+        producer.begin()
+        first._producer("0").close()
+        producer.produce(first.topic, messages, 30)
+        with pytest.raises(KafkaError) as refused:
+            call(producer)
+        assert refused.value.name in FENCED
+        producer.close()
 
 
 def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(

@@ -70,9 +70,9 @@ _FUNCTIONS: Mapping[str, tuple[Any, list[Any]]] = {
     "abort_transaction": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
     "error_code": (ctypes.c_int, [ctypes.c_void_p]),
     "error_string": (ctypes.c_char_p, [ctypes.c_void_p]),
-    "error_is_fatal": (ctypes.c_int, [ctypes.c_void_p]),
     "error_is_retriable": (ctypes.c_int, [ctypes.c_void_p]),
     "error_destroy": (None, [ctypes.c_void_p]),
+    "fatal_error": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
 }
 
 
@@ -230,7 +230,7 @@ class Producer:
         timer = _StallTimer(lambda: int(job[kernel.ROWS] - job[kernel.NEXT]), timeout_s)
         while code := kernel.produce(job.ctypes.data):
             if code != _QUEUE_FULL:
-                raise self._lost or _error(code, topic=topic)
+                raise self._fatal() or self._lost or _error(code, topic=topic)
             library.rd_kafka_poll(self._client, _POLL_MS)
             self._raise_lost()
             if timer.left_s() <= 0:
@@ -253,7 +253,7 @@ class Producer:
                 break
         lost, self._lost = self._lost, None
         if lost is not None:
-            raise lost
+            raise self._fatal() or lost
         if code:
             raise self.connection_error or _error(code)
 
@@ -306,11 +306,17 @@ class Producer:
         library.rd_kafka_poll(self._client, 0)
         if retriable and self.connection_error is not None:
             raise self.connection_error
-        raise self._lost or _error(code, text)
+        raise self._fatal() or self._lost or _error(code, text)
 
     def _raise_lost(self) -> None:
         if self._lost is not None:
-            raise self._lost
+            raise self._fatal() or self._lost
+
+    def _fatal(self) -> KafkaError | None:
+        """The error that has ended the producer; librdkafka then drops its messages, which says nothing."""
+        text = ctypes.create_string_buffer(512)
+        code = _library().rd_kafka_fatal_error(self._client, text, len(text))
+        return _error(code, text.value.decode(errors="replace")) if code else None
 
     def _on_error(self, _client: int, code: int, text: bytes, _opaque: int) -> None:
         name = _name(code)
