@@ -81,6 +81,8 @@ _CONF: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",
     "spark.sql.adaptive.enabled": "false",
+    # Where an error's DataFrame was made: a line of Tailrace's, for ten calls of the JVM per column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.sources.default": "parquet",
     # the default, INT96, changes PostgreSQL's infinite timestamps without an error
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
