@@ -342,6 +342,35 @@ def test_new_transaction_is_seen_within_moments(mysql, database, table):
         assert follower.end_after(found.end, max_bytes=None, max_rows=None) is None
 
 
+def test_transactions_of_others_alone_do_not_end_the_wait_unless_they_are_much(mysql, database, table):
+    def others(rows):
+        mysql.execute(*[f"INSERT INTO `{database}`.other VALUES (REPEAT('ab', 300000))"] * rows)
+        end = log_end_position(options_of(mysql))
+        wait_until(lambda: follower.head().order >= end.order)
+
+    def waited_s(timeout_s):
+        begun = time.monotonic()
+        follower.wait_for_changes(timeout_s)
+        return time.monotonic() - begun
+
+    mysql.execute(f"CREATE TABLE `{database}`.other (v LONGTEXT)")
+    start = log_end_position(options_of(mysql))
+    with closing(follower_of(mysql, database, start)) as follower:
+        others(3)
+        assert waited_s(0.3) >= 0.3
+        for statement in (f"INSERT INTO {table} (v) VALUES ('x')", f"ALTER TABLE {table} ADD n INT"):
+            mysql.execute(statement)
+            assert waited_s(20) < 10
+            others(1)
+            assert waited_s(20) < 10  # the change has not been taken
+            start = follower.end_after(start, max_bytes=None, max_rows=None).end
+            while (found := follower.end_after(start, max_bytes=None, max_rows=None)) is not None:
+                start = found.end
+            assert waited_s(0.3) >= 0.3
+        others(20)
+        assert waited_s(20) < 10
+
+
 def test_follower_of_another_servers_position_says_so(mysql, database):
     end = log_end_position(options_of(mysql))
     elsewhere = MySqlPosition(end.file, end.pos, server="3e11fa47-71ca-11e1-9e33-c80aa9429562")

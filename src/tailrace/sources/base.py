@@ -273,7 +273,10 @@ class Log(ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is more of the log than `range_after` knew of when it was called last."""
+        """Wait until there is more of the log than `range_after` knew of when it was called last.
+
+        What does not concern the stream need not end the wait.
+        """
 
     @abstractmethod
     def read_upto(self) -> Any:

@@ -328,8 +328,8 @@ class MySqlLog(Log):
         return self._follower.head()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is more of the log."""
-        self._follower.wait(timeout_s)
+        """Wait until there is more of the log that concerns the stream."""
+        self._follower.wait_for_changes(timeout_s)
 
     def read_upto(self) -> MySqlPosition:
         """The end of the last event read."""

@@ -73,6 +73,8 @@ _HELD_AHEAD = 4
 #: Most schema changes that a batch begins with: its end offset names each.
 MOST_SCHEMA_CHANGES = 100
 _STATUS_AGE_S = 1.0
+#: Bytes of transactions that do not concern the stream at which it moves on: nothing fills up meanwhile.
+_MUCH_OF_OTHERS = 8 << 20
 #: How often a full relay is asked whether tasks have read of it, seconds.
 _RELAY_POLL_S = 0.02
 #: An offset above all others.
@@ -213,6 +215,8 @@ class BinlogFollower(LogFollower):
         self._head_gtids = GtidSet.parse(start.gtids)
         self._head_open = OpenTransactions(start.prepared)
         self._reported: BinlogOffset = (start.file_number, start.pos)
+        #: The end of the last transactions that concern the stream.
+        self._last_change = self._reported
         self._read_upto = start
         self._forgotten = self._reported
         self._held = HeldEvents(held_bytes, self._reported)
@@ -548,6 +552,20 @@ class BinlogFollower(LogFollower):
             self._changed.wait_for(lambda: self._failure is not None or self._has_news(), timeout_s)
             return self._has_news()
 
+    def wait_for_changes(self, timeout_s: float) -> None:
+        """Wait until what goes beyond the last range of `end_after` concerns the stream, or is much.
+
+        Others' transactions alone are no reason to plan a batch, which takes some milliseconds.
+        """
+
+        def is_due() -> bool:
+            is_much = self._ahead >= _MUCH_OF_OTHERS
+            return self._failure is not None or self._last_change > self._reported or is_much
+
+        with self._changed:
+            self._check()
+            self._changed.wait_for(is_due, timeout_s)
+
     def _has_news(self) -> bool:
         return (self._head.file_number, self._head.pos) > self._reported
 
@@ -654,6 +672,8 @@ class BinlogFollower(LogFollower):
         self._head = MySqlPosition(
             done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)
         )
+        if rows[:, WANTED].any() or (rows[:, FLAGS] & ~NO_TRANSACTION).any():
+            self._last_change = (self._head.file_number, self._head.pos)
         self._changed.notify_all()
 
 
