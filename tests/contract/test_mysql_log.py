@@ -369,6 +369,8 @@ def test_transactions_of_others_alone_do_not_end_the_wait_unless_they_are_much(m
             assert waited_s(0.3) >= 0.3
         others(20)
         assert waited_s(20) < 10
+        assert not follower.end_after(start, max_bytes=None, max_rows=None).has_changes
+        assert waited_s(0.3) >= 0.3
 
 
 def test_follower_of_another_servers_position_says_so(mysql, database):

@@ -217,6 +217,8 @@ class BinlogFollower(LogFollower):
         self._reported: BinlogOffset = (start.file_number, start.pos)
         #: The end of the last transactions that concern the stream.
         self._last_change = self._reported
+        #: Bytes of whole transactions beyond the last range of `end_after`.
+        self._unreported = 0
         self._read_upto = start
         self._forgotten = self._reported
         self._held = HeldEvents(held_bytes, self._reported)
@@ -275,6 +277,8 @@ class BinlogFollower(LogFollower):
                 start, offset, limit, max_bytes=max_bytes, max_rows=max_rows, before_us=before_us
             )
             self._reported = (found.end.file_number, found.end.pos) if found else max(self._reported, offset)
+            if not self._has_news():
+                self._unreported = 0
             return found
 
     def is_late_after(self, start: MySqlPosition, before_us: int) -> bool:
@@ -559,7 +563,7 @@ class BinlogFollower(LogFollower):
         """
 
         def is_due() -> bool:
-            is_much = self._ahead >= _MUCH_OF_OTHERS
+            is_much = self._unreported >= _MUCH_OF_OTHERS
             return self._failure is not None or self._last_change > self._reported or is_much
 
         with self._changed:
@@ -665,7 +669,9 @@ class BinlogFollower(LogFollower):
         rows = done.rows
         ddl = tuple(self._identified(change, rows) for change in done.ddl)
         self._segments.append(_Segment(done.file, number_of(done.file), rows, ddl, tuple(done.xa)))
-        self._ahead += int(rows[-1, END] - rows[0, START])
+        size = int(rows[-1, END] - rows[0, START])
+        self._ahead += size
+        self._unreported += size
         self._count(self._head_gtids, rows)
         self._head_open.move(done.file, done.xa)
         old = self._head
