@@ -197,18 +197,18 @@ def test_messages_that_a_newer_producer_has_kept_out_are_said_to_be_its_doing(
 ) -> None:
     """Not to be lost: librdkafka drops what waits once it finds that it has been fenced."""
     batch = batch_of(spark, prefix, 0, ("log", changes(SCHEMA, [("c", None, row(1))])))
-    first = open_sink(parallelism=1)._open(batch)
-    messages = record_messages([Record("0", first.marker(0, 1))])
+    stream = open_sink(parallelism=1)._open(batch)
+    messages = record_messages([Record("0", stream.marker(0, 1))])
 
     def produce(producer: Producer) -> None:
         while True:
-            producer.produce(first.topic, messages, 30)
+            producer.produce(stream.topic, messages, 30)
 
     for call in (produce, lambda producer: producer.deliver(30), lambda producer: producer.commit(30)):
-        producer = first._producer("0")
+        producer = stream._producer("0")
         producer.begin()
-        first._producer("0").close()
-        producer.produce(first.topic, messages, 30)
+        stream._producer("0").close()
+        producer.produce(stream.topic, messages, 30)
         with pytest.raises(KafkaError) as refused:
             call(producer)
         assert refused.value.name in FENCED

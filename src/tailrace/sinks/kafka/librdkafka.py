@@ -230,7 +230,7 @@ class Producer:
         timer = _StallTimer(lambda: int(job[kernel.ROWS] - job[kernel.NEXT]), timeout_s)
         while code := kernel.produce(job.ctypes.data):
             if code != _QUEUE_FULL:
-                raise self._fatal() or self._lost or _error(code, topic=topic)
+                raise self._reason(_error(code, topic=topic))
             library.rd_kafka_poll(self._client, _POLL_MS)
             self._raise_lost()
             if timer.left_s() <= 0:
@@ -251,9 +251,10 @@ class Producer:
         while code := _library().rd_kafka_flush(self._client, _CALL_MS):
             if timer.left_s() <= 0 or self._is_hopeless():
                 break
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            raise self._fatal() or lost
+        try:
+            self._raise_lost()
+        finally:
+            self._lost = None
         if code:
             raise self.connection_error or _error(code)
 
@@ -306,17 +307,21 @@ class Producer:
         library.rd_kafka_poll(self._client, 0)
         if retriable and self.connection_error is not None:
             raise self.connection_error
-        raise self._fatal() or self._lost or _error(code, text)
+        raise self._reason(_error(code, text))
 
     def _raise_lost(self) -> None:
         if self._lost is not None:
-            raise self._fatal() or self._lost
+            raise self._reason(self._lost)
 
-    def _fatal(self) -> KafkaError | None:
-        """The error that has ended the producer; librdkafka then drops its messages, which says nothing."""
+    def _reason(self, found: KafkaError) -> KafkaError:
+        """Why there is an error `found`: what ended the producer, else the first message lost, else itself.
+
+        librdkafka drops all messages of a producer that has ended, which says nothing.
+        """
         text = ctypes.create_string_buffer(512)
-        code = _library().rd_kafka_fatal_error(self._client, text, len(text))
-        return _error(code, text.value.decode(errors="replace")) if code else None
+        if code := _library().rd_kafka_fatal_error(self._client, text, len(text)):
+            return _error(code, text.value.decode(errors="replace"))
+        return self._lost or found
 
     def _on_error(self, _client: int, code: int, text: bytes, _opaque: int) -> None:
         name = _name(code)

@@ -678,7 +678,7 @@ class BinlogFollower(LogFollower):
         self._head = MySqlPosition(
             done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)
         )
-        if rows[:, WANTED].any() or (rows[:, FLAGS] & ~NO_TRANSACTION).any():
+        if (rows[:, FLAGS] & ~NO_TRANSACTION).any():
             self._last_change = (self._head.file_number, self._head.pos)
         self._changed.notify_all()
 
