@@ -120,7 +120,9 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
         assert seen["sinks"][0]["visible_batch"] is not None
         assert seen["source"]["log"]["headroom_s"] > 0
         wait_until(
-            lambda: [s for s in batches(receiver) if s.attributes["tailrace.changes"]], 60, "its trace"
+            lambda: [s for s in batches(otlp.spans(receiver)) if s.attributes["tailrace.changes"]],
+            60,
+            "its trace",
         )
         assert_traced(receiver, table)
         wait_until(
@@ -136,22 +138,22 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
     assert outside(pipeline)["running"] is False
 
 
-def batches(receiver: Receiver) -> list[otlp.SentSpan]:
-    return [span for span in otlp.spans(receiver) if span.name == "batch"]
+def batches(spans: list[otlp.SentSpan]) -> list[otlp.SentSpan]:
+    return [span for span in spans if span.name == "batch"]
 
 
 def assert_traced(receiver: Receiver, table: str) -> None:
     """Each batch is a trace with its plan, its sink's steps and its record."""
     found = otlp.spans(receiver)
     assert not any(span.failed for span in found)
-    for batch in batches(receiver):
+    for batch in batches(found):
         below = [span for span in found if span.parent == batch.id]
         assert [span.name for span in sorted(below, key=lambda s: s.start_ns)] == ["plan", "write", "commit"]
         assert all(batch.start_ns <= span.start_ns <= span.end_ns <= batch.end_ns for span in below)
         (write,) = (span for span in below if span.name == "write")
         assert {"read", "commit"} == {span.name for span in found if span.parent == write.id}
         assert write.attributes["tailrace.sink"] == "delta"
-    traced = [span for span in batches(receiver) if span.attributes["tailrace.tables"] == [table]]
+    traced = [span for span in batches(found) if span.attributes["tailrace.tables"] == [table]]
     assert sum(span.attributes["tailrace.snapshot_rows"] for span in traced) == 2
     assert sum(span.attributes["tailrace.changes"] for span in traced) == 1
     assert all(span.attributes["tailrace.log_bytes"] > 0 for span in traced[1:])

@@ -142,20 +142,21 @@ class Telemetry:
 
     def _batch(self, run: BatchRun, report: Mapping[str, Any]) -> None:
         """The spans of a batch, with Spark's report if there is one."""
-        took_ms = (report.get("durationMs") or {}).get("triggerExecution", 0)
         began_ns, ended_ns = run.start_ns, run.end_ns
-        if "timestamp" in report:
+        if report:
+            # in whole milliseconds, so a short commit may seem to end before the sinks did
+            took_ms = report["durationMs"].get("triggerExecution", 0)
             began_ns = min(_unix_ns(report["timestamp"]), run.start_ns)
             ended_ns = max(began_ns + took_ms * 1_000_000, run.end_ns)
         span = self._span("batch", None, began_ns, self._of_batch(run, report))
         if span is None:
             return
-        if began_ns < run.start_ns:
+        if report:
             self._ended("plan", span, began_ns, run.start_ns)
         for step in run.steps:
             if step.name == WRITE:
                 self._write(span, step, run)
-        if run.end_ns < ended_ns:
+        if report:
             self._ended("commit", span, run.end_ns, ended_ns)
         if run.error is not None:
             _fail(span, run.error)

@@ -99,6 +99,16 @@ def test_batch_is_a_trace_of_plan_writes_and_commit(receiver: Receiver) -> None:
     assert not any(span.failed for span in found)
 
 
+def test_plan_and_commit_that_took_no_whole_millisecond_are_spans(receiver: Receiver) -> None:
+    """Spark reports whole milliseconds: by these, the commit ends before the sinks did."""
+    run = replace(RUN, start_ns=AT_NS, end_ns=AT_NS + 1000 * MS + 200_000)
+    with telemetry(f"{{endpoint: '{receiver.url}', metrics: false}}") as sent:
+        sent.on_batch(run)
+        sent.on_progress(REPORT)
+    took = {s.name: s.end_ns - s.start_ns for s in spans(receiver)}
+    assert (took["plan"], took["commit"], took["batch"]) == (0, 0, 1000 * MS + 200_000)
+
+
 def test_failed_batch_has_the_code_of_its_error(receiver: Receiver) -> None:
     error = SinkError("target is full", code="TR-7007")
     error.concern(TableId("shop", "orders"))
