@@ -56,8 +56,11 @@ def main() -> int:
         bench = Bench(server, given, Path(scratch))
         bench.run()
         minutes = (time.monotonic() - begun) / 60
+    parts = {section: round(took_s / 60, 1) for section, took_s in bench.took_s.items()}
+    print(f"{minutes:.1f} minutes:", *(f"{section} {part}" for section, part in parts.items()))
     if not given.smoke and set(given.only) == set(SECTIONS):
-        bench.figures.append(judged(Figure("whole run", "make bench", minutes, "minutes")))
+        whole = Figure("whole run", "make bench", minutes, "minutes", notes={"minutes": parts})
+        bench.figures.append(judged(whole))
         earlier = report.others(bench.figures)
         titles = ", ".join(dict.fromkeys(figure.section for figure in earlier))
         facts |= {"rows": given.rows, "repetitions": given.repeat, "of an earlier run": titles}

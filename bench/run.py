@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -78,6 +80,8 @@ class Bench:
 
     def __init__(self, server: Server, sizes: argparse.Namespace, scratch: Path) -> None:
         self.figures: list[Figure] = []
+        #: What each section has taken, seconds.
+        self.took_s: Counter[str] = Counter()
         self._server = server
         self._spark: SparkSession
         self._sizes = sizes
@@ -89,18 +93,21 @@ class Bench:
         """All sections asked for."""
         data.prepare(self._connection)
         self._modules(self._processes())
-        if _OF_LARGE & set(self._sizes.only):
-            data.fill_items(self._connection, self._sizes.snapshot)
-        self._spark = spark_runs.session(self._scratch)
-        self._warm_up()
+        with self._timed("start-up"):
+            if _OF_LARGE & set(self._sizes.only):
+                data.fill_items(self._connection, self._sizes.snapshot)
+            self._spark = spark_runs.session(self._scratch)
+            self._warm_up()
         named = [work for work in WORKS if work.key in self._sizes.only]
         for work in named or (WORKS if "peers" in self._sizes.only else ()):
             self._work(work)
         if "latency" in self._sizes.only:
-            self._latency()
+            with self._timed("latency"):
+                self._latency()
         self._modules(self._of_logs())
         if _OF_ITEMS & set(self._sizes.only):
-            data.fill_items(self._connection, self._sizes.rows)
+            with self._timed("start-up"):
+                data.fill_items(self._connection, self._sizes.rows)
         self._modules(self._of_items())
         self._spark.stop()
         # a cluster's session has no jars of Delta: the one above could not follow it
@@ -111,8 +118,15 @@ class Bench:
         """Sections that have a module of their own, by name, if they are asked for."""
         for section, measured in sections.items():
             if section in self._sizes.only:
-                for figure in measured():
-                    self._add(figure)
+                with self._timed(section):
+                    for figure in measured():
+                        self._add(figure)
+
+    @contextmanager
+    def _timed(self, section: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.took_s[section] += time.monotonic() - begun
 
     def _processes(self) -> Mapping[str, Callable[[], Iterable[Figure]]]:
         """What is measured of whole processes, before a session of our own takes memory."""
@@ -170,16 +184,18 @@ class Bench:
 
     def _work(self, work: Work) -> None:
         """A work's own section if it is asked for, and the peers' lines if they are."""
-        made = work.make(self._connection, getattr(self._sizes, work.key))
         cells = None
-        if work.key in self._sizes.only:
-            cells = self._snapshot(made) if made.part is None else self._log(made, made.part)
+        with self._timed(work.key):
+            made = work.make(self._connection, getattr(self._sizes, work.key))
+            if work.key in self._sizes.only:
+                cells = self._snapshot(made) if made.part is None else self._log(made, made.part)
         if "peers" in self._sizes.only:
-            self._shape(made, "debezium", None)
-            ours = {"cells": cells or self._counted(made), "debezium": self._messages(made)}
-            limit_s = self._sizes.peer_seconds
-            for figure in beside(self._server, made, ours, limit_s, self._server_cpu):
-                self._add(figure)
+            with self._timed("peers"):
+                self._shape(made, "debezium", None)
+                ours = {"cells": cells or self._counted(made), "debezium": self._messages(made)}
+                limit_s = self._sizes.peer_seconds
+                for figure in beside(self._server, made, ours, limit_s, self._server_cpu):
+                    self._add(figure)
 
     def _snapshot(self, made: Made) -> Figure:
         section, rows = made.section, made.events
