@@ -10,13 +10,13 @@ nulls      the same with rows that are mostly NULL
 many       the same with 20 tables in every transaction
 peers      Debezium, Flink CDC, mysql-binlog-connector-java, mysql-replication beside Tailrace on all of these
 latency    commit to foreachBatch at two rates
-replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source; Flink CDC
-           with Flink's JDBC connector beside the one into PostgreSQL
-verification  a Delta table compared with its source
 scale      cost of a row and memory as a table grows
 topics     the log into Kafka, exactly once; Debezium with a producer
+verification  a Delta table compared with its source
 lakes      a change log appended to Delta and Iceberg, a burst brought into a large Delta table
 memory     peak resident sets with a large table and a huge transaction
+replicas   snapshot of half the table, and changes, into MySQL, MariaDB and PostgreSQL, which run beside the
+           source; Flink CDC with Flink's JDBC connector beside the one into PostgreSQL
 
 Only if they are named, as they take too long for a whole run:
 
@@ -64,6 +64,7 @@ def main() -> int:
         earlier = report.others(bench.figures)
         titles = ", ".join(dict.fromkeys(figure.section for figure in earlier))
         facts |= {"rows": given.rows, "repetitions": given.repeat, "of an earlier run": titles}
+        report.keep()
         _write([*bench.figures, *earlier], facts)
     elif given.update:
         figures, facts = report.replaced(bench.figures)

@@ -6,6 +6,9 @@ has the same columns; it is changed by transactions of a given size, a third eac
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +40,10 @@ ROW = """
 UPDATE = "quantity = quantity + 1, price = price + 1"
 _FILL_ROWS = 250_000
 _SINGLE = """
-CREATE PROCEDURE single_row_transactions(first BIGINT, events BIGINT)
+CREATE PROCEDURE single_row_transactions(begun BIGINT, ended BIGINT)
 BEGIN
-    DECLARE n BIGINT DEFAULT first;
-    DECLARE last BIGINT DEFAULT first + events DIV 3;
-    WHILE n < last DO
+    DECLARE n BIGINT DEFAULT begun;
+    WHILE n < ended DO
         INSERT INTO events SELECT {row} FROM (SELECT n AS n) t;
         UPDATE events SET quantity = quantity + 1, price = price + 1 WHERE id = n;
         DELETE FROM events WHERE id = n;
@@ -105,11 +107,17 @@ def prepare(connection: pymysql.Connection[Any]) -> None:
 
 def fill_items(connection: pymysql.Connection[Any], rows: int) -> None:
     """Give `items` so many rows, ids 1 to `rows`, and no others; not in the binary log."""
+
+    def fill(one: pymysql.Connection[Any], begin: int, end: int) -> None:
+        execute(one, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0")
+        for first in range(begin, end, _FILL_ROWS):
+            last = min(first + _FILL_ROWS, end) - 1
+            execute(one, f"INSERT INTO items {numbers(ROW, first, last)}")
+        execute(one, "SET SESSION sql_log_bin = 1")
+
     execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0", "TRUNCATE TABLE items")
-    for first in range(1, rows + 1, _FILL_ROWS):
-        last = min(first + _FILL_ROWS - 1, rows)
-        execute(connection, f"INSERT INTO items {numbers(ROW, first, last)}")
-    execute(connection, "SET SESSION sql_log_bin = 1", "ANALYZE NO_WRITE_TO_BINLOG TABLE items")
+    _in_halves(connection, 1, rows + 1, fill)
+    execute(connection, "ANALYZE NO_WRITE_TO_BINLOG TABLE items")
 
 
 def bulk_log(connection: pymysql.Connection[Any], events: int, per_transaction: int = 1000) -> LogPart:
@@ -167,9 +175,29 @@ def change(
 
 def single_row_log(connection: pymysql.Connection[Any], events: int) -> LogPart:
     """Change `events` rows in transactions of one row, in a new log file."""
+
+    def change_rows(one: pymysql.Connection[Any], begin: int, end: int) -> None:
+        execute(one, f"USE {DATABASE}", f"CALL single_row_transactions({begin}, {end})")
+
     start = new_file(connection)
-    execute(connection, f"CALL single_row_transactions(1, {events})")
+    _in_halves(connection, 1, events // 3 + 1, change_rows)
     return part(connection, start, events // 3 * 3, events // 3 * 3)
+
+
+def _in_halves(
+    connection: pymysql.Connection[Any],
+    begin: int,
+    end: int,
+    work: Callable[[pymysql.Connection[Any], int, int], None],
+) -> None:
+    """Do work on the numbers from `begin` to before `end`, half of it over another connection meanwhile."""
+    middle = (begin + end) // 2
+    arguments = {"host": connection.host, "port": connection.port, "user": connection.user}
+    other = pymysql.connect(**arguments, password=connection.password.decode(), autocommit=True)
+    with closing(other), ThreadPoolExecutor(1) as pool:
+        half = pool.submit(work, other, middle, end)
+        work(connection, begin, middle)
+        half.result()
 
 
 def one_transaction(connection: pymysql.Connection[Any], size: int) -> LogPart:

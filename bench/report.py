@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+#: Of the last whole run, and of the one before it.
+_LATEST, _BEFORE = RESULTS / "latest.json", RESULTS / "before.json"
+#: Whether a target is met.
+_MARKS = {None: "", True: "✓", False: "✗"}
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,22 @@ def _additions_s() -> float:
 
 def write(figures: list[Figure], facts: dict[str, Any]) -> None:
     """`results/latest.json`, `latest.md` with all figures, and `targets.md` with those that have a target."""
-    RESULTS.mkdir(exist_ok=True)
     values = {"facts": facts, "figures": [asdict(figure) for figure in figures]}
-    (RESULTS / "latest.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    _LATEST.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     (RESULTS / "latest.md").write_text(markdown(figures, facts), encoding="utf-8")
-    (RESULTS / "targets.md").write_text("\n".join([*targets(figures), ""]), encoding="utf-8")
+    before, _ = _held(_BEFORE)
+    (RESULTS / "targets.md").write_text("\n".join([*targets(figures, before), ""]), encoding="utf-8")
+
+
+def keep() -> None:
+    """Keep the last results as those of the run before."""
+    _LATEST.replace(_BEFORE)
+
+
+def _held(file: Path) -> tuple[list[Figure], dict[str, Any]]:
+    """The figures and facts of a file of results."""
+    held = json.loads(file.read_text(encoding="utf-8"))
+    return [Figure(**values) for values in held["figures"]], held["facts"]
 
 
 def replaced(figures: list[Figure]) -> tuple[list[Figure], dict[str, Any]]:
@@ -87,27 +102,25 @@ def replaced(figures: list[Figure]) -> tuple[list[Figure], dict[str, Any]]:
 
     Sections are the same if their titles differ in numbers only.
     """
-    held = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
+    held, facts = _held(_LATEST)
     new: dict[str, list[Figure]] = {}
     for figure in figures:
         new.setdefault(_without_numbers(figure.section), []).append(figure)
     found: list[Figure] = []
-    for values in held["figures"]:
-        old = Figure(**values)
+    for old in held:
         if old.section and (title := _without_numbers(old.section)) in new:
             found += new[title]
             new[title] = []
         else:
             found.append(old)
-    return [*found, *(figure for rest in new.values() for figure in rest)], held["facts"]
+    return [*found, *(figure for rest in new.values() for figure in rest)], facts
 
 
 def others(figures: Iterable[Figure]) -> list[Figure]:
     """The figures of the last results whose sections `figures` lacks."""
-    held = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
+    held, _ = _held(_LATEST)
     new = {_without_numbers(figure.section) for figure in figures}
-    found = (Figure(**values) for values in held["figures"])
-    return [figure for figure in found if _without_numbers(figure.section) not in new]
+    return [figure for figure in held if _without_numbers(figure.section) not in new]
 
 
 def _without_numbers(title: str) -> str:
@@ -127,22 +140,41 @@ def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`make bench`; {about}.", ""])
 
 
-def targets(figures: Iterable[Figure]) -> list[str]:
-    """All targets as lines of Markdown, with the reasons of those that were missed."""
-    lines = ["| target | wanted | measured | | why |", "|---|--:|--:|:-:|---|"]
+def targets(figures: Iterable[Figure], before: Iterable[Figure]) -> list[str]:
+    """All targets as lines of Markdown, with the reasons of those that were missed.
+
+    Args:
+        figures: those of the last run.
+        before: those of the run before it.
+    """
+    lines = ["| target | wanted | last run | | run before | | why |", "|---|--:|--:|:-:|--:|:-:|---|"]
+    earlier: dict[str, list[Figure]] = {}
+    for figure in before:
+        earlier.setdefault(_about(figure), []).append(figure)
     for figure in figures:
+        same = earlier.get(_about(figure), [])
+        former = same.pop(0) if same else None
         if figure.met is not None:
-            found = f"{number(figure.value)} {figure.unit}" if figure.ratio is None else f"{figure.ratio:.2f}"
-            mark, why = ("✓", "") if figure.met else ("✗", figure.notes.get("missed because", ""))
-            about = f"{figure.section}: {figure.name}"
-            lines.append(f"| {about} | {figure.target} | {found} | {mark} | {why} |")
+            why = "" if figure.met else figure.notes.get("missed because", "")
+            then = ("", "") if former is None or former == figure else _judgement(former)
+            shown = (f"{figure.section}: {figure.name}", figure.target, *_judgement(figure), *then, why)
+            lines.append(f"| {' | '.join(shown)} |")
     return lines
+
+
+def _about(figure: Figure) -> str:
+    return _without_numbers(f"{figure.section}: {figure.name}")
+
+
+def _judgement(figure: Figure) -> tuple[str, str]:
+    """What a target is compared with, and whether it is met."""
+    found = f"{number(figure.value)} {figure.unit}" if figure.ratio is None else f"{figure.ratio:.2f}"
+    return found, _MARKS[figure.met]
 
 
 def cells(figure: Figure) -> list[str]:
     """One figure's columns."""
-    mark = {None: "", True: " ✓", False: " ✗"}[figure.met]
-    goal = f" ({figure.target}{mark})" if figure.target else ""
+    goal = f" ({figure.target} {_MARKS[figure.met]})" if figure.target else ""
     ratio = f"{figure.ratio:.2f}{goal}" if figure.ratio is not None else goal.strip()
     spread = "" if figure.spread is None else "–".join(number(v) for v in figure.spread)
     cpu = ", ".join(f"{role} {s:.1f}" for role, s in sorted(figure.cpu_s.items()) if s >= 0.05)

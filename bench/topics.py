@@ -32,7 +32,7 @@ from tailrace_dev.servers import KafkaServer, start_kafka
 
 _WARM_UP = 600_000
 #: The longest run of Debezium with a producer, seconds.
-_PEER_S = 60.0
+_PEER_S = 30.0
 
 
 def measure(source: Server, spark: SparkSession, events: int, repeat: int) -> Iterator[Figure]:

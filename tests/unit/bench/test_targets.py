@@ -37,12 +37,28 @@ def test_each_size_and_way_has_its_own_target(section: str, name: str, target: s
 def test_page_names_each_missed_target_with_its_reason() -> None:
     missed = judged(Figure("starts", "first row", 7.0, "s"))
     met = judged(Figure("starts", "nothing to do", 1.0, "s"))
-    head, rule, one, two = report.targets([missed, met, Figure("starts", "more", 1.0, "s")])
+    before = [judged(Figure("starts", "first row", 5.0, "s"))]
+    head, rule, one, two = report.targets([missed, met, Figure("starts", "more", 1.0, "s")], before)
     assert head.count("|") == rule.count("|") == one.count("|") == two.count("|")
     reason = next(target.why for target in TARGETS if target.name == "first row")
     assert reason
-    assert one.endswith(f"| ✗ | {reason} |")
-    assert two.endswith("| ✓ |  |")
+    assert one == f"| starts: first row | ≤ 6 s | 7 s | ✗ | 5 s | ✓ | {reason} |"
+    assert two == "| starts: nothing to do | ≤ 6 s | 1 s | ✓ |  |  |  |"
+
+
+def test_figures_of_two_runs_are_the_same_if_only_sizes_and_versions_differ() -> None:
+    def peer(part: int, version: str, ratio: float) -> Figure:
+        name = f"Debezium Embedded {version}.Final, first {part}% (Tailrace cells ÷ it)"
+        return judged(Figure(f"snapshot, {part},000 rows", name, 2.0, "rows/s", ratio=ratio))
+
+    *_, line = report.targets([peer(4, "3.6.1", 9.0)], [peer(7, "3.5.0", 6.0)])
+    assert "| 9.00 | ✓ | 6.00 | ✗ |" in line
+
+
+def test_figure_that_was_not_measured_again_is_shown_once() -> None:
+    figure = judged(Figure("starts", "first row", 5.0, "s"))
+    *_, line = report.targets([figure], [figure])
+    assert line == "| starts: first row | ≤ 6 s | 5 s | ✓ |  |  |  |"
 
 
 def test_pictures_show_latencies_and_costs() -> None:
