@@ -1,6 +1,6 @@
 """Prefetch of chunk boundaries: while Spark runs one batch, the server finds the chunks of the next.
 
-Finding the end of a chunk costs the server an index scan over the chunk. A key that ended a chunk a moment
+Finding the end of a chunk may cost the server an index scan over the chunk. A key that ended a chunk a moment
 ago is still a valid end, whatever was written since: ranges between keys omit no row. Only the answer "fewer
 rows remain" is never prefetched, because it makes the chunk open-ended: rows inserted since then would make
 the last chunk arbitrarily large.

@@ -42,6 +42,7 @@ from tailrace.sources.mysql.connection import (
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
+from tailrace.sources.mysql.snapshot.chunk_ends import ChunkEnds
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.snapshot.row_server import RowServer, row_server_options
 from tailrace.sources.mysql.start.ending import ending_position
@@ -78,6 +79,8 @@ class MySqlSource(Source):
         self._ending = EndingTransactions(options)
         self._follower: BinlogFollower | None = None
         self._refused: Mapping[str, TailraceError] = {}
+        limited = options.snapshot_max_rows_per_second or options.snapshot_max_bytes_per_second
+        self._chunk_end = keys.boundary if limited else ChunkEnds().find
 
     def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition."""
@@ -214,7 +217,8 @@ class MySqlSource(Source):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`: on the replica, if there is one, as it reads what is between.
 
-        Any key is a good one. Where the replica does not know, the server says it.
+        Any key is a good one: it may be half as many rows or half as many more, unless rows per second are
+        limited. Where the replica does not know, the server says it.
 
         Raises:
             TableLockedError: others hold a lock on the table.
@@ -224,13 +228,13 @@ class MySqlSource(Source):
         if self._rows is not None:
             with suppress(SourceError), self._rows_lock:
                 return self._rows.run(
-                    lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}"
+                    lambda c: self._chunk_end(c, table, after, rows), f"planning chunks of {table.id}"
                 )
 
         def ask(connection: BoundedConnection) -> Key | TableLockedError | None:
             try:
                 with waiting_briefly(connection, PLANNING_WAIT_S):
-                    return keys.boundary(connection, table, after, rows)
+                    return self._chunk_end(connection, table, after, rows)
             except TableLockedError as error:
                 return error  # to be raised behind the retries
 
