@@ -100,8 +100,8 @@ def _sorts_alike(old: ColumnType, new: ColumnType) -> bool:
         return False
     match old.kind:
         case Kind.INTEGER:
-            low, high = _integers(old)
-            least, most = _integers(new)
+            low, high = integers(old)
+            least, most = integers(new)
             return least <= low and high <= most
         case Kind.DECIMAL:
             if None in (old.precision, old.scale, new.precision, new.scale):
@@ -120,8 +120,8 @@ def _sorts_alike(old: ColumnType, new: ColumnType) -> bool:
             return False
 
 
-def _integers(type_: ColumnType) -> tuple[int, int]:
-    """The least and the greatest value."""
+def integers(type_: ColumnType) -> tuple[int, int]:
+    """The least and the greatest value of a column of integers."""
     bits = type_.bits or 64
     return (0, (1 << bits) - 1) if type_.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 

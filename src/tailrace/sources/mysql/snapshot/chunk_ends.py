@@ -13,21 +13,24 @@ there, the table is small or ends) the next chunk is scanned again.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import pymysql
 
+from tailrace.model.key import integers
 from tailrace.model.split import Key
 from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import Kind
-from tailrace.sources.mysql.connection import translate
+from tailrace.sources import network
+from tailrace.sources.mysql.connection import one, translate
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.snapshot.literal import table_name
 
 #: Chunks of fewer rows are scanned: that takes some milliseconds.
 LEAST_ROWS = 50_000
+#: An estimate of more times the rows that were counted is no measure: rows were deleted there.
+_TRUSTED = 2.5
 #: What an estimate may be of that of the scanned chunk.
 _LEAST, _MOST = 0.7, 1.5
 #: What part it may be of the estimate of all rows that are left.
@@ -49,7 +52,6 @@ class ChunkEnds:
 
     def __init__(self) -> None:
         self._scanned: dict[TableId, _Scanned] = {}
-        self._lock = threading.Lock()
 
     def find(
         self, connection: BoundedConnection, table: TableSchema, after: Key | None, rows: int
@@ -57,18 +59,16 @@ class ChunkEnds:
         """A key about `rows` rows behind `after`; None when fewer remain. Raises as `keys.boundary`."""
         if after is None or rows < LEAST_ROWS or not _is_integer(table):
             return keys.boundary(connection, table, after, rows)
-        with self._lock:
-            scanned = self._scanned.get(table.id)
+        scanned = self._scanned.get(table.id)
         if scanned is not None and (scanned.table, scanned.rows) == (table, rows):
             end = (after[0] + scanned.width,)
             if _fits(table, end) and _is_like(connection, table, after, end, scanned.estimate):
                 return end
         found = keys.boundary(connection, table, after, rows)
         estimate, by_key = (0, False) if found is None else _estimate(connection, table, after, found)
-        with self._lock:
-            self._scanned.pop(table.id, None)
-            if found is not None and by_key:
-                self._scanned[table.id] = _Scanned(table, rows, found[0] - after[0], estimate)
+        self._scanned.pop(table.id, None)
+        if found is not None and by_key and estimate <= _TRUSTED * rows:
+            self._scanned[table.id] = _Scanned(table, rows, found[0] - after[0], estimate)
         return found
 
 
@@ -78,9 +78,8 @@ def _is_integer(table: TableSchema) -> bool:
 
 def _fits(table: TableSchema, key: Key) -> bool:
     """Whether the key's column can have such a value."""
-    type_ = table.column(table.key[0]).type
-    bits = type_.bits or 8
-    return bool(key[0] < 1 << (bits if type_.unsigned else bits - 1))
+    _, largest = integers(table.column(table.key[0]).type)
+    return bool(key[0] <= largest)
 
 
 def _is_like(connection: BoundedConnection, table: TableSchema, after: Key, end: Key, scanned: int) -> bool:
@@ -92,6 +91,7 @@ def _is_like(connection: BoundedConnection, table: TableSchema, after: Key, end:
     return estimate < _PART * (left if by_key else left // 2)
 
 
+@network.sensible("an estimate of rows")
 def _estimate(
     connection: BoundedConnection, table: TableSchema, after: Key, upto: Key | None
 ) -> tuple[int, bool]:
@@ -100,7 +100,7 @@ def _estimate(
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL SELECT 1 FROM {name} WHERE {where}")
-            plan = dict(zip([column[0] for column in cursor.description], cursor.fetchone(), strict=True))
+            plan = dict(zip([column[0] for column in cursor.description], one(cursor), strict=True))
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, f"estimating rows of table `{table.id}`") from error
     return int(plan["rows"] or 0), plan["type"] == "range"
