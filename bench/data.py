@@ -109,14 +109,14 @@ def fill_items(connection: pymysql.Connection[Any], rows: int) -> None:
     """Give `items` so many rows, ids 1 to `rows`, and no others; not in the binary log."""
 
     def fill(one: pymysql.Connection[Any], begin: int, end: int) -> None:
-        execute(one, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0")
+        execute(one, "SET SESSION sql_log_bin = 0")
         for first in range(begin, end, _FILL_ROWS):
             last = min(first + _FILL_ROWS, end) - 1
             execute(one, f"INSERT INTO items {numbers(ROW, first, last)}")
         execute(one, "SET SESSION sql_log_bin = 1")
 
     execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0", "TRUNCATE TABLE items")
-    _in_halves(connection, 1, rows + 1, fill)
+    _in_halves(connection, rows, fill)
     execute(connection, "ANALYZE NO_WRITE_TO_BINLOG TABLE items")
 
 
@@ -177,26 +177,32 @@ def single_row_log(connection: pymysql.Connection[Any], events: int) -> LogPart:
     """Change `events` rows in transactions of one row, in a new log file."""
 
     def change_rows(one: pymysql.Connection[Any], begin: int, end: int) -> None:
-        execute(one, f"USE {DATABASE}", f"CALL single_row_transactions({begin}, {end})")
+        execute(one, f"CALL single_row_transactions({begin}, {end})")
 
     start = new_file(connection)
-    _in_halves(connection, 1, events // 3 + 1, change_rows)
+    _in_halves(connection, events // 3, change_rows)
     return part(connection, start, events // 3 * 3, events // 3 * 3)
 
 
 def _in_halves(
     connection: pymysql.Connection[Any],
-    begin: int,
-    end: int,
+    rows: int,
     work: Callable[[pymysql.Connection[Any], int, int], None],
 ) -> None:
-    """Do work on the numbers from `begin` to before `end`, half of it over another connection meanwhile."""
-    middle = (begin + end) // 2
+    """Do work on row 1 to row `rows`, half of it over another connection meanwhile.
+
+    Args:
+        connection: in the benchmark's database.
+        rows: how many.
+        work: takes a connection, the first row, and the one behind the last.
+    """
+    middle = 1 + rows // 2
     arguments = {"host": connection.host, "port": connection.port, "user": connection.user}
-    other = pymysql.connect(**arguments, password=connection.password.decode(), autocommit=True)
+    password = connection.password.decode()
+    other = pymysql.connect(**arguments, password=password, database=DATABASE, autocommit=True)
     with closing(other), ThreadPoolExecutor(1) as pool:
-        half = pool.submit(work, other, middle, end)
-        work(connection, begin, middle)
+        half = pool.submit(work, other, middle, rows + 1)
+        work(connection, 1, middle)
         half.result()
 
 

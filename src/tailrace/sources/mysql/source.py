@@ -217,7 +217,7 @@ class MySqlSource(Source):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`: on the replica, if there is one, as it reads what is between.
 
-        Any key is a good one: it may be half as many rows or half as many more, unless rows per second are
+        Any key is a good one: it may be some rows nearer or farther, unless rows or bytes per second are
         limited. Where the replica does not know, the server says it.
 
         Raises:
